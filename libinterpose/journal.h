@@ -1,0 +1,145 @@
+#ifndef CUDACKPT_JOURNAL_H
+#define CUDACKPT_JOURNAL_H
+/*
+ * The journal: one record for each call that created or shaped something that still exists, in the order of
+ * the calls. A restore replays it; each call must give the handle that the program holds.
+ *
+ * A hook (track_<symbol>) makes the record:
+ *
+ *     journal_note();                                   placement of what follows is noted
+ *     result = driver.cuEventCreate(event, flags);
+ *     if (result != CUDA_SUCCESS)
+ *         return journal_discard(result);
+ *     record = journal_record_new(&event_kind, sizeof(struct event));
+ *     ...fill the arguments...
+ *     journal_commit(&record->record, handle, owner);
+ *
+ * The journal has one lock, taken inside these functions only. During suspend and resume the gate is closed
+ * and the control thread is the only user.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cuda_abi.h"
+#include "error.h"
+#include "list.h"
+#include "placement.h"
+
+#define JOURNAL_CHAIN_MAX 256
+
+struct record;
+
+/* What is common to all records of one kind. */
+struct record_kind {
+    const char *name; /* in messages and in the counts that status prints: "stream" */
+    /*
+     * Makes the call again. *handle starts as 0 and must hold the new handle when record->handle is not 0.
+     * Runs on the control thread with the record's context current.
+     */
+    CUresult (*replay)(struct record *record, uint64_t *handle);
+    /* Undoes a replay that is repeated to get one-time allocations out of the way (journal.c), and
+     * tombstones. */
+    CUresult (*undo)(struct record *record, uint64_t handle);
+    void (*release)(struct record *record); /* frees what the record owns besides itself; may be NULL */
+    /*
+     * The first of this kind in a context also makes things that stay (in the driver's heap). They could take
+     * the places of the record's own blocks, so the first replay of the kind in a context is made twice, the
+     * first time without places and undone.
+     */
+    bool warm_up;
+    /*
+     * The driver chooses something by what exists at the time that no placement steers (device addresses of
+     * module variables and code). A dead record of such a kind stays as a tombstone (made and undone again at
+     * replay) while another one that was made during its life is there, live or a tombstone itself: what is
+     * live may lie where a dead one left room, and that one where it did because of a third. Of those that
+     * stay for a tombstone only, the journal keeps JOURNAL_CHAIN_MAX; a program that replaces modules for
+     * ever must not grow.
+     *
+     * A tombstone makes other handles: what it owned is gone, its replay must make again by itself what of
+     * that took device memory. Needs undo. A record that goes because its owner goes leaves no tombstone.
+     */
+    bool order_matters;
+};
+
+struct record {
+    struct list node;       /* in the journal */
+    struct list owned;      /* records that go when this one goes */
+    struct list owner_node; /* in owner->owned */
+    struct record *hash_next;
+    const struct record_kind *kind;
+    struct record *owner; /* context, module, library; NULL */
+    uint64_t handle;      /* what the program holds; 0: a setting, not an object */
+    CUcontext context;    /* current when the call was made; NULL: none */
+    uint64_t born, died;  /* positions in the journal's order; died not 0: a tombstone */
+    struct placement placement;
+    struct placement replayed; /* of the replay under way; becomes placement when the restore is complete */
+
+    /* journal.c's own; the first four only where the order matters */
+    struct list order_node; /* in the list of all that are there, tombstones too */
+    struct list
+        life_node; /* live: in the list of those; tombstone: in the list of chained ones, if it is one */
+    struct list guarded;    /* tombstones that stay because of this record */
+    struct list guard_node; /* tombstone: in its guard's guarded */
+    struct list dead_node;  /* tombstone: in the list of those, in the order of their deaths */
+    uint64_t made;          /* tombstone: the handle in the replay under way */
+    bool hashed, detached, orphaned;
+};
+
+int journal_start(struct error *err);
+
+/* How the calling thread's current context is known (what a record needs to be made again) and set (for the
+ * replay). */
+void journal_use(CUcontext (*get_current)(void), void (*set_current)(CUcontext context));
+
+void journal_note(void);
+CUresult journal_discard(CUresult result);
+
+/* A zeroed record of size bytes (struct record first) with its context filled in. NULL without memory. */
+void *journal_record_new(const struct record_kind *kind, size_t size);
+
+/*
+ * Appends the record with the placement noted since journal_note. record NULL (no memory): the process is
+ * noted as unsaveable instead. If a live record of the same kind with the same handle exists (a getter called
+ * again) the new one is dropped; the one that counts is returned.
+ */
+struct record *journal_commit(struct record *record, uint64_t handle, struct record *owner);
+
+/* The live record of a kind with the handle, or NULL. The caller knows that nobody destroys it meanwhile. */
+struct record *journal_find(const struct record_kind *kind, uint64_t handle);
+
+/*
+ * Destroying: detach before the driver call, so that a new object with the same handle can't be mixed up with
+ * it; then drop (with all that it owns) if the call succeeded, else attach again. NULL records are ignored.
+ */
+struct record *journal_detach(const struct record_kind *kind, uint64_t handle);
+void journal_attach(struct record *record);
+void journal_drop(struct record *record);
+
+/*
+ * Calls f for each live record in order, of one kind or of all (NULL), until f returns non-zero. f may drop
+ * the record that it gets. Detached records are left out. The journal is locked meanwhile (for this thread's
+ * own calls it is not): f must not wait for what another thread may hold while it calls the journal.
+ */
+void journal_each(const struct record_kind *kind, int (*f)(struct record *record, void *arg), void *arg);
+size_t journal_count(const struct record_kind *kind);
+
+/* Dead blocks are forgotten; *places gets every heap block (malloc'd array) that must keep its address. */
+int journal_places(struct heap_place **places, size_t *count, struct error *err);
+/* Calls f for every address reservation that a record holds, those of tombstones too; ranges may overlap. */
+void journal_each_map(void (*f)(uint64_t address, uint64_t size, void *arg), void *arg);
+
+/*
+ * Replays everything in order, on the control thread with the gate closed; tick (may be NULL) after each
+ * record. ERROR_MISMATCH names the record that came back different. After a failure the driver must be
+ * released again; placements are those of before.
+ */
+int journal_replay(void (*tick)(size_t done, size_t total), struct error *err);
+/* The restore is complete: the placements of the replay count from now on. */
+void journal_replay_done(void);
+
+void journal_before_fork(void);
+void journal_after_fork(bool child);
+
+#endif

@@ -1,0 +1,76 @@
+/*
+ * Functions, kernels and variables: looked up by name. The driver makes them at the first lookup, so each first lookup is
+ * a record; its handle is a place inside of its module's or library's blocks, or a device address.
+ */
+#include "kind_code.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "driver_api.h"
+#include "kinds.h"
+#include "unsaveable.h"
+
+struct lookup {
+    struct record record;
+    enum lookup_call call;
+    uint64_t object;
+    char *name;
+};
+
+static CUresult replay(struct record *record, uint64_t *handle)
+{
+    const struct lookup *one = container_of(record, struct lookup, record);
+    size_t size;
+
+    switch (one->call) {
+    case LOOKUP_MODULE_FUNCTION:
+        return driver.cuModuleGetFunction((CUfunction *)handle, (CUmodule)one->object, one->name);
+    case LOOKUP_MODULE_VARIABLE:
+        return driver.cuModuleGetGlobal_v2((CUdeviceptr *)handle, &size, (CUmodule)one->object, one->name);
+    case LOOKUP_LIBRARY_KERNEL:
+        return driver.cuLibraryGetKernel((CUkernel *)handle, (CUlibrary)one->object, one->name);
+    case LOOKUP_LIBRARY_MODULE:
+        return driver.cuLibraryGetModule((CUmodule *)handle, (CUlibrary)one->object);
+    case LOOKUP_LIBRARY_VARIABLE:
+        return driver.cuLibraryGetGlobal((CUdeviceptr *)handle, &size, (CUlibrary)one->object, one->name);
+    case LOOKUP_KERNEL_FUNCTION:
+        return driver.cuKernelGetFunction((CUfunction *)handle, (CUkernel)one->object);
+    }
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+static void release(struct record *record)
+{
+    free(container_of(record, struct lookup, record)->name);
+}
+
+#define LOOKUP_KIND(text)                                                                                    \
+    {                                                                                                        \
+        .name = text, .replay = replay, .release = release                                                   \
+    }
+const struct record_kind function_kind = LOOKUP_KIND("function");
+const struct record_kind kernel_kind = LOOKUP_KIND("kernel");
+const struct record_kind library_module_kind = LOOKUP_KIND("library module");
+/* its first lookup may load the module into the context, which gives device addresses in that order */
+const struct record_kind variable_kind = {
+    .name = "variable", .replay = replay, .release = release, .order_matters = true};
+
+CUresult lookup_keep(const struct record_kind *kind, enum lookup_call call, uint64_t object, const char *name,
+                     uint64_t handle, struct record *owner)
+{
+    struct lookup *one;
+
+    if (journal_find(kind, handle))
+        return journal_discard(CUDA_SUCCESS); /* looked up before */
+    one = journal_record_new(kind, sizeof *one);
+    if (one) {
+        one->call = call;
+        one->object = object;
+        one->name = name ? strdup(name) : NULL;
+        if (name && !one->name)
+            unsaveable_note("no memory to note a lookup");
+    }
+    journal_commit(one ? &one->record : NULL, handle, owner);
+    return CUDA_SUCCESS;
+}

@@ -1,0 +1,163 @@
+/* Modules (cuModule*): loaded into the context that is current. */
+#include "kind_code.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "driver_api.h"
+#include "kinds.h"
+#include "tracked.h"
+#include "unsaveable.h"
+
+static struct module *module_of(struct record *record)
+{
+    return container_of(record, struct module, code.record);
+}
+
+static CUresult replay(struct record *record, uint64_t *handle)
+{
+    struct module *module = module_of(record);
+    CUmodule made = NULL;
+    CUresult result;
+
+    if (module->jit.count > 0)
+        result = driver.cuModuleLoadDataEx(&made, module->code.image.data, module->jit.count, module->jit.options,
+                                           module->jit.values);
+    else if (module->fat_binary)
+        result = driver.cuModuleLoadFatBinary(&made, module->code.image.data);
+    else
+        result = driver.cuModuleLoadData(&made, module->code.image.data);
+    *handle = (uint64_t)made;
+    return result;
+}
+
+static CUresult undo(struct record *record, uint64_t handle)
+{
+    return driver.cuModuleUnload((CUmodule)handle);
+}
+
+static void release(struct record *record)
+{
+    struct module *module = module_of(record);
+
+    jit_options_release(&module->jit);
+    code_release(&module->code);
+}
+
+const struct record_kind module_kind = {
+    .name = "module", .replay = replay, .undo = undo, .release = release, .order_matters = true};
+
+/* image: as the program gave it, or read from its file. */
+static CUresult loaded(CUresult result, CUmodule *handle, const void *image, bool fat_binary, unsigned option_count,
+                       const CUjit_option *options, void *const *values)
+{
+    struct module *module;
+
+    if (result != CUDA_SUCCESS)
+        return journal_discard(result);
+    module = journal_record_new(&module_kind, sizeof *module);
+    if (module) {
+        module->fat_binary = fat_binary;
+        code_keep(&module->code, image);
+        jit_options_keep(&module->jit, option_count, options, values);
+    }
+    journal_commit(module ? &module->code.record : NULL, (uint64_t)*handle, context_owner());
+    return result;
+}
+
+CUresult track_cuModuleLoadData(CUmodule *module, const void *image)
+{
+    journal_note();
+    return loaded(driver.cuModuleLoadData(module, image), module, image, false, 0, NULL, NULL);
+}
+
+CUresult track_cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int numOptions,
+                                  CUjit_option *options, void **optionValues)
+{
+    journal_note();
+    return loaded(driver.cuModuleLoadDataEx(module, image, numOptions, options, optionValues), module, image, false,
+                  numOptions, options, optionValues);
+}
+
+CUresult track_cuModuleLoadFatBinary(CUmodule *module, const void *fatCubin)
+{
+    journal_note();
+    return loaded(driver.cuModuleLoadFatBinary(module, fatCubin), module, fatCubin, true, 0, NULL, NULL);
+}
+
+/* The file may be gone when it is needed again: its bytes are loaded, and kept. */
+CUresult track_cuModuleLoad(CUmodule *module, const char *fname)
+{
+    struct image image;
+    struct error err = {0};
+    struct module *kept;
+    CUresult result;
+
+    if (!fname || image_read_file(fname, &image, &err))
+        return driver.cuModuleLoad(module, fname); /* it fails as the driver fails */
+    journal_note();
+    result = driver.cuModuleLoadData(module, image.data);
+    if (result != CUDA_SUCCESS) {
+        image_free(&image);
+        return journal_discard(result);
+    }
+    kept = journal_record_new(&module_kind, sizeof *kept);
+    if (kept)
+        kept->code.image = image;
+    else
+        image_free(&image);
+    journal_commit(kept ? &kept->code.record : NULL, (uint64_t)*module, context_owner());
+    return result;
+}
+
+CUresult track_cuModuleUnload(CUmodule hmod)
+{
+    struct record *record = journal_detach(&module_kind, (uint64_t)hmod);
+    CUresult result = driver.cuModuleUnload(hmod);
+
+    if (result == CUDA_SUCCESS) {
+        function_forget_owned(record);
+        journal_drop(record);
+    } else {
+        journal_attach(record);
+    }
+    return result;
+}
+
+/* ---- what is looked up in it */
+
+CUresult track_cuModuleGetFunction(CUfunction *hfunc, CUmodule hmod, const char *name)
+{
+    CUresult result;
+
+    journal_note();
+    result = driver.cuModuleGetFunction(hfunc, hmod, name);
+    if (result != CUDA_SUCCESS)
+        return journal_discard(result);
+    return lookup_keep(&function_kind, LOOKUP_MODULE_FUNCTION, (uint64_t)hmod, name, (uint64_t)*hfunc,
+                       journal_find(&module_kind, (uint64_t)hmod));
+}
+
+CUresult track_cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule hmod, const char *name)
+{
+    CUdeviceptr address;
+    size_t size;
+    CUresult result;
+
+    journal_note();
+    result = driver.cuModuleGetGlobal_v2(&address, &size, hmod, name);
+    if (result != CUDA_SUCCESS)
+        return journal_discard(result);
+    if (dptr)
+        *dptr = address;
+    if (bytes)
+        *bytes = size;
+    return lookup_keep(&variable_kind, LOOKUP_MODULE_VARIABLE, (uint64_t)hmod, name, address,
+                       journal_find(&module_kind, (uint64_t)hmod));
+}
+
+/* Addresses of 32 bits: no 64-bit driver has variables there; it answers. */
+CUresult track_cuModuleGetGlobal(CUdeviceptr_v1 *dptr, unsigned int *bytes, CUmodule hmod, const char *name)
+{
+    return driver.cuModuleGetGlobal(dptr, bytes, hmod, name);
+}

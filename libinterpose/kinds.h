@@ -1,0 +1,99 @@
+#ifndef CUDACKPT_KINDS_H
+#define CUDACKPT_KINDS_H
+/*
+ * The kinds of objects, one file each (kind_*.c): the hooks for their entry points, their records, and what they do
+ * around a suspend. Order of the steps: suspend.c and resume.c.
+ */
+
+#include <stdbool.h>
+
+#include "copy.h"
+#include "cuda_abi.h"
+#include "error.h"
+#include "gate.h"
+#include "journal.h"
+
+/* After the driver was taken over: gives the kinds what they need of it. */
+void kinds_start(void);
+
+/* ---- kind_driver.c: cuInit */
+CUresult driver_initialise(unsigned flags);
+
+/* ---- kind_context.c */
+extern const struct record_kind context_kind;
+
+/* The calling thread's current context as its stack says, NULL if none. */
+CUcontext context_current(void);
+/* Its record; NULL if none. Owner of what is created now. */
+struct record *context_owner(void);
+/* Puts a thread's context stack back after the driver was restarted. */
+void context_restore_thread(struct gate_thread *self);
+/* A primary context that the driver made on demand for a private table. */
+CUresult context_on_demand(CUcontext *context, CUdevice device, CUresult (*make)(CUcontext *, CUdevice));
+/* Ids (cuCtxGetId, cuStreamGetId) count from 1 again in a restarted driver: what the program was told stays. */
+unsigned long long id_keep(unsigned long long *kept, unsigned long long of_driver);
+void id_restarted(void);
+/* Calls f with each context made current (on the calling thread); stops at the first failure. */
+int context_each(int (*f)(CUcontext context, void *arg, struct error *err), void *arg, struct error *err);
+
+/* ---- kind_setting.c: what shapes an object and is no object itself; the last value counts */
+enum setting_call {
+    SETTING_PRIMARY_FLAGS,          /* device, flags */
+    SETTING_CONTEXT_LIMIT,          /* limit, value */
+    SETTING_CONTEXT_CACHE,          /* config */
+    SETTING_CONTEXT_SHARED_MEMORY,  /* config */
+    SETTING_CONTEXT_FLAGS,          /* flags */
+    SETTING_PEER_ACCESS,            /* peer context, flags */
+    SETTING_FUNCTION_ATTRIBUTE,     /* function, attribute, value */
+    SETTING_FUNCTION_CACHE,         /* function, config */
+    SETTING_FUNCTION_SHARED_MEMORY, /* function, config */
+    SETTING_FUNCTION_BLOCK_SHAPE,   /* function, x, y, z */
+    SETTING_FUNCTION_SHARED_SIZE,   /* function, bytes */
+    SETTING_KERNEL_ATTRIBUTE,       /* attribute, value, kernel, device */
+    SETTING_KERNEL_CACHE,           /* kernel, config, device */
+};
+#define SETTING_ARGUMENTS 4
+/* Makes the call and keeps it. owner: what the setting goes away with. */
+CUresult setting_make(enum setting_call call, const uint64_t arguments[SETTING_ARGUMENTS], struct record *owner);
+#define setting(call, owner, ...) setting_make((call), (const uint64_t[SETTING_ARGUMENTS]){__VA_ARGS__}, (owner))
+void setting_forget(enum setting_call call, uint64_t first_argument);
+
+/* ---- kind_stream.c */
+/* Whether a stream capture is in progress in any thread. */
+bool capture_in_progress(void);
+/*
+ * One poll of all work in the current context: CUDA_SUCCESS when all is done, CUDA_ERROR_NOT_READY, or the error that
+ * sticks to the context. drain_begin puts markers behind what was submitted, drain_end takes them away again.
+ */
+CUresult drain_begin(void);
+CUresult drain_poll(void);
+void drain_end(void);
+
+/* ---- kind_event.c */
+int event_save(struct error *err);
+
+/* ---- kind_module.c, kind_library.c, kind_function.c */
+extern const struct record_kind module_kind, library_kind, kernel_kind, function_kind;
+/* A function or kernel is launched for the first time in this context. */
+void function_used(CUfunction function);
+
+/* ---- kind_variable.c: contents of module variables */
+/* Finds every variable of every loaded module: address, size and host memory, as copy ranges (malloc'd array). */
+int variables_find(struct copy_range **ranges, size_t *count, struct error *err);
+/* The same ranges again after the replay, each checked to be where it was. */
+int variables_check(const struct copy_range *ranges, size_t count, struct error *err);
+void variables_release(struct copy_range *ranges, size_t count);
+
+/* ---- kind_device_memory.c */
+extern const struct device_memory_ops device_memory_driver_ops;
+/* Adds the backed chunks as copy ranges with host memory. */
+int device_memory_save(struct copy_range **ranges, size_t *count, struct error *err);
+/* Physical memory behind every chunk again; ranges to copy in. */
+int device_memory_map(struct copy_range **ranges, size_t *count, struct error *err);
+/* Attributes of blocks, once they are mapped again. */
+int device_memory_restore_attributes(struct error *err);
+/* The copies are not needed any more (or kept: CUDACKPT_KEEP_HOST). */
+void device_memory_release_copies(void);
+uint64_t device_memory_copy_bytes(void);
+
+#endif

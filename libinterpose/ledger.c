@@ -1,0 +1,268 @@
+#include "ledger.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "fault.h"
+#include "gate.h"
+#include "ledger_internal.h"
+#define LOG_PREFIX "ledger"
+#include "log.h"
+
+/* Guards descriptors' streams, maps and threads. Held for a few instructions and small memmoves only. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* ---- descriptors: one bit each; higher numbers than this are not noted (RLIMIT_NOFILE is below it everywhere) */
+
+#define DESCRIPTORS_MAX (1u << 20)
+static uint64_t descriptors[DESCRIPTORS_MAX / 64];
+
+void ledger_descriptor_add(int fd)
+{
+    if (fd >= 0 && (unsigned)fd < DESCRIPTORS_MAX)
+        __atomic_fetch_or(&descriptors[fd / 64], 1ull << (fd % 64), __ATOMIC_RELAXED);
+}
+
+void ledger_descriptor_remove(int fd)
+{
+    if (fd >= 0 && (unsigned)fd < DESCRIPTORS_MAX)
+        __atomic_fetch_and(&descriptors[fd / 64], ~(1ull << (fd % 64)), __ATOMIC_RELAXED);
+}
+
+bool ledger_descriptor_is_driver(int fd)
+{
+    return fd >= 0 && (unsigned)fd < DESCRIPTORS_MAX && (descriptors[fd / 64] >> (fd % 64) & 1);
+}
+
+static void close_descriptors(void)
+{
+    for (size_t word = 0; word < DESCRIPTORS_MAX / 64; word++)
+        while (descriptors[word]) {
+            int fd = (int)(word * 64) + __builtin_ctzll(descriptors[word]);
+
+            ledger_descriptor_remove(fd);
+            close(fd);
+        }
+}
+
+/* ---- streams of libc */
+
+#define STREAMS_MAX 256
+static struct {
+    void *stream;
+    bool directory;
+} streams[STREAMS_MAX];
+static size_t stream_count;
+
+void ledger_stream_add(void *stream, bool directory)
+{
+    pthread_mutex_lock(&lock);
+    if (stream && stream_count < STREAMS_MAX) {
+        streams[stream_count].stream = stream;
+        streams[stream_count++].directory = directory;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void ledger_stream_remove(void *stream)
+{
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < stream_count; i++)
+        if (streams[i].stream == stream) {
+            streams[i] = streams[--stream_count];
+            break;
+        }
+    pthread_mutex_unlock(&lock);
+}
+
+static void close_streams(void)
+{
+    while (stream_count > 0) {
+        stream_count--;
+        if (streams[stream_count].directory)
+            closedir(streams[stream_count].stream);
+        else
+            fclose(streams[stream_count].stream);
+    }
+}
+
+/* ---- mappings */
+
+static struct intervals maps;   /* what the driver has mapped */
+static struct intervals chosen; /* places given out by ledger_map_choose, and placeholders there */
+static struct intervals placeholders;
+
+#define MAP_ALIGNMENT (2ull << 20)
+
+void ledger_map_add(uint64_t address, uint64_t size)
+{
+    pthread_mutex_lock(&lock);
+    if (!intervals_add(&maps, address, address + size))
+        log_warn("no memory to note a mapping of the driver");
+    pthread_mutex_unlock(&lock);
+}
+
+void ledger_map_remove(uint64_t address, uint64_t size)
+{
+    pthread_mutex_lock(&lock);
+    if (!intervals_remove(&maps, address, address + size))
+        log_warn("no memory to forget a mapping of the driver");
+    if (address >= LEDGER_MAPS_BASE && address < LEDGER_MAPS_LIMIT)
+        intervals_remove(&chosen, address, address + size);
+    pthread_mutex_unlock(&lock);
+}
+
+uint64_t ledger_map_choose(uint64_t size)
+{
+    uint64_t address;
+
+    pthread_mutex_lock(&lock);
+    address = intervals_find_gap(&chosen, LEDGER_MAPS_BASE, LEDGER_MAPS_LIMIT, size, MAP_ALIGNMENT);
+    if (address && !intervals_add(&chosen, address, address + size))
+        address = 0;
+    pthread_mutex_unlock(&lock);
+    return address;
+}
+
+bool ledger_map_holds(uint64_t address, uint64_t size)
+{
+    const struct interval *held;
+    bool holds;
+
+    pthread_mutex_lock(&lock);
+    held = intervals_after(&maps, address);
+    holds = held && held->start <= address && held->end >= address + size;
+    pthread_mutex_unlock(&lock);
+    return holds;
+}
+
+bool ledger_map_take_placeholder(uint64_t address, uint64_t size)
+{
+    const struct interval *held;
+    bool taken;
+
+    pthread_mutex_lock(&lock);
+    held = intervals_after(&placeholders, address);
+    taken = held && held->start <= address && held->end >= address + size &&
+            intervals_remove(&placeholders, address, address + size);
+    pthread_mutex_unlock(&lock);
+    return taken;
+}
+
+/*
+ * A placeholder takes the place of the driver's mapping with MAP_FIXED, in one step: between an munmap and an mmap a
+ * thread of the program could be given the address by the kernel.
+ */
+static int put_placeholder(uint64_t start, uint64_t end, struct error *err)
+{
+    if (mmap((void *)start, end - start, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
+             0) == MAP_FAILED) {
+        error_set_errno(err, ERROR_MEMORY, errno, "can't hold the address range %#llx", (unsigned long long)start);
+        return -1;
+    }
+    return 0;
+}
+
+static int release_maps(const struct interval *keep, size_t keep_count, struct error *err)
+{
+    for (size_t i = 0; i < keep_count; i++) {
+        if (put_placeholder(keep[i].start, keep[i].end, err))
+            return -1;
+        intervals_remove(&maps, keep[i].start, keep[i].end);
+        intervals_remove(&placeholders, keep[i].start, keep[i].end);
+    }
+    for (size_t i = 0; i < maps.count; i++)
+        munmap((void *)maps.items[i].start, maps.items[i].end - maps.items[i].start);
+    /* what an earlier suspend held and nobody needs any more */
+    for (size_t i = 0; i < placeholders.count; i++)
+        munmap((void *)placeholders.items[i].start, placeholders.items[i].end - placeholders.items[i].start);
+    intervals_clear(&maps);
+    intervals_clear(&chosen);
+    intervals_clear(&placeholders);
+    for (size_t i = 0; i < keep_count; i++)
+        if (!intervals_add(&chosen, keep[i].start, keep[i].end) ||
+            !intervals_add(&placeholders, keep[i].start, keep[i].end)) {
+            error_set(err, ERROR_MEMORY, "no memory to note the address ranges");
+            return -1;
+        }
+    return 0;
+}
+
+/* ---- all together */
+
+void ledger_get_stats(struct ledger_stats *stats)
+{
+    *stats = (struct ledger_stats){0};
+    for (size_t word = 0; word < DESCRIPTORS_MAX / 64; word++)
+        stats->descriptors += __builtin_popcountll(descriptors[word]);
+    pthread_mutex_lock(&lock);
+    stats->maps = maps.count;
+    pthread_mutex_unlock(&lock);
+    stats->threads = ledger_threads_count();
+    stats->keys = ledger_keys_count();
+}
+
+bool ledger_find_foreign_device(int *fd, char *path, size_t size)
+{
+    DIR *directory = opendir("/proc/self/fd");
+    struct dirent *entry;
+    bool found = false;
+
+    while (directory && !found && (entry = readdir(directory))) {
+        ssize_t length = readlinkat(dirfd(directory), entry->d_name, path, size - 1);
+
+        if (length <= 0)
+            continue;
+        path[length] = '\0';
+        *fd = atoi(entry->d_name);
+        found = !strncmp(path, "/dev/nvidia", 11) && !ledger_descriptor_is_driver(*fd);
+    }
+    if (directory)
+        closedir(directory);
+    return found;
+}
+
+int ledger_release(const struct interval *keep, size_t keep_count, struct error *err)
+{
+    /* Threads first: they use everything else. Descriptors before mappings: that frees the device's memory at once. */
+    if (fault_here(FAULT_release_threads, err) || ledger_threads_end(err))
+        return -1;
+    close_streams();
+    close_descriptors();
+    if (release_maps(keep, keep_count, err))
+        return -1;
+    ledger_keys_delete();
+    ledger_handlers_forget();
+    return 0;
+}
+
+/* ---- fork */
+
+void ledger_before_fork(void)
+{
+    ledger_handlers_prepare();
+    ledger_threads_lock();
+    pthread_mutex_lock(&lock);
+}
+
+void ledger_after_fork_in_parent(void)
+{
+    pthread_mutex_unlock(&lock);
+    ledger_threads_unlock();
+    ledger_handlers_parent();
+}
+
+void ledger_after_fork_in_child(void)
+{
+    pthread_mutex_unlock(&lock);
+    ledger_threads_unlock();
+    ledger_threads_forget();
+    ledger_handlers_child();
+    close_descriptors();
+}

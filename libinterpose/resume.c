@@ -1,0 +1,65 @@
+/* The way back to the GPU, as an ordered list of steps. */
+#include "resume.h"
+
+#include <stdlib.h>
+
+#include "control.h"
+#include "device_memory.h"
+#include "driver_api.h"
+#include "fault.h"
+#include "import_hooks.h"
+#include "journal.h"
+#include "kinds.h"
+#include "suspend.h"
+
+static void show_replay(size_t done, size_t total)
+{
+    control_progress("restore", done, total);
+}
+
+
+static int copy_in(struct error *err)
+{
+    const struct copy_progress progress = {suspend_show_copy, NULL};
+    struct copy_range *memory = NULL;
+    size_t count = 0, variable_count;
+    struct copy_range *variables = suspend_variables(&variable_count);
+    /* Memory first: variables hold addresses of it, but nobody looks before the unlock. */
+    int result = device_memory_map(&memory, &count, err);
+
+    if (result == 0)
+        result = copy_ranges(COPY_IN, memory, count, &progress, err);
+    free(memory);
+    if (result == 0)
+        result = variables_check(variables, variable_count, err);
+    if (result == 0)
+        result = copy_ranges(COPY_IN, variables, variable_count, &progress, err);
+    return result;
+}
+
+static int restore(struct error *err)
+{
+    if (journal_replay(show_replay, err) || copy_in(err) || fault_here(FAULT_restore_objects, err))
+        return -1;
+    return device_memory_restore_attributes(err);
+}
+
+int resume_restore(struct error *err)
+{
+    struct error second = {0};
+    int result;
+
+    import_hooks_replay_environment(1);
+    result = restore(err);
+    import_hooks_replay_environment(0);
+    if (result == 0) {
+        journal_replay_done();
+        id_restarted();
+        device_memory_release_copies();
+        suspend_forget_variables();
+        return 0;
+    }
+    if (suspend_release(&second))
+        error_prefix(err, "%s, and before that", second.text);
+    return -1;
+}
