@@ -73,7 +73,7 @@ static CUdeviceptr slot_take(struct chunk *chunk, uint64_t size)
         chunk->first_free = slot->next_free;
     else
         chunk->fresh++;
-    *slot = (struct slot){.id = ++last_id, .size = size};
+    *slot = (struct slot){.id = ++last_id, .size = size, .sync_memops = 1};
     if (++chunk->used == chunk->slot_count)
         list_remove(&chunk->partial_node);
     chunk->device->stats.blocks++;

@@ -13,7 +13,7 @@
 #define MAP_FIXED_NOREPLACE 0x100000
 #endif
 
-static uint64_t serials, first_serial = 1;
+static uint64_t serials, generation;
 
 uint64_t heap_next_serial(void)
 {
@@ -94,9 +94,9 @@ static void *heap_alloc(uint64_t alignment, uint64_t size)
     int saved = errno;
     uint64_t address = 0;
 
-    if (size <= SMALL_MAX && alignment <= SMALL_MAX)
+    if (heap_books && size <= SMALL_MAX && alignment <= SMALL_MAX)
         address = span_alloc(alignment, size);
-    if (!address)
+    if (heap_books && !address)
         address = large_alloc(alignment, size);
     errno = address ? saved : ENOMEM;
     return (void *)address;
@@ -181,7 +181,7 @@ void *driver_heap_realloc(void *pointer, size_t size)
 
 bool driver_heap_owns(const void *pointer)
 {
-    return (uint64_t)pointer - DRIVER_HEAP_BASE < DRIVER_HEAP_SIZE;
+    return heap_books && (uint64_t)pointer - DRIVER_HEAP_BASE < DRIVER_HEAP_SIZE;
 }
 
 size_t driver_heap_block_size(const void *pointer)
@@ -205,21 +205,21 @@ uint64_t driver_heap_serial(const void *pointer)
     return block_find(pointer, &info) ? info.serial : 0;
 }
 
-uint64_t driver_heap_first_serial(void)
+uint64_t driver_heap_generation(void)
 {
-    return __atomic_load_n(&first_serial, __ATOMIC_RELAXED);
+    return __atomic_load_n(&generation, __ATOMIC_RELAXED);
 }
 
 int driver_heap_reset(const struct heap_place *places, size_t count, struct error *err)
 {
-    struct heap_books *before = heap_books, *books = books_with_places(places, count);
+    struct heap_books *before = heap_books, *books = before ? books_with_places(places, count) : NULL;
 
     if (!books) {
         error_set(err, ERROR_MEMORY, "no memory to keep %zu places of the driver's memory", count);
         return -1;
     }
     heap_books = books;
-    __atomic_store_n(&first_serial, serials + 1, __ATOMIC_RELAXED);
+    __atomic_store_n(&generation, generation + 1, __ATOMIC_RELAXED);
     madvise((void *)DRIVER_HEAP_BASE, DRIVER_HEAP_SIZE, MADV_DONTNEED);
     books_delete(before);
     return 0;
@@ -256,9 +256,11 @@ void driver_heap_after_fork(void)
 
 void driver_heap_get_stats(struct driver_heap_stats *stats)
 {
-    const struct large_part *large = &heap_books->large;
+    const struct large_part *large;
 
     *stats = (struct driver_heap_stats){0};
+    if (!heap_books)
+        return;
     for (uint32_t class = 0; class < CLASS_COUNT; class ++) {
         const struct span_class *part = &heap_books->classes[class];
 
@@ -269,6 +271,7 @@ void driver_heap_get_stats(struct driver_heap_stats *stats)
         stats->mapped += part->spans * SPAN_SIZE;
         pthread_mutex_unlock(&heap_class_locks[class]);
     }
+    large = &heap_books->large;
     pthread_mutex_lock(&heap_large_lock);
     stats->blocks += large->blocks;
     stats->block_bytes += large->bytes;

@@ -20,12 +20,11 @@
 
 /* A block that must come back at its address: what a record noted of an allocation. */
 struct heap_place {
-    uint64_t address; /* 0: the block was free again by the time of the suspend; its size still counts
-                         (placement.h) */
+    uint64_t address; /* 0: the block was free again by the time of the suspend; its size still counts */
     uint64_t size;    /* as asked for */
 };
 
-/* Reserves the region. Once, before any other call. */
+/* Reserves the region. Once, before any other call; without it allocations fail and nothing is owned. */
 int driver_heap_start(struct error *err);
 
 /*
@@ -58,8 +57,8 @@ size_t driver_heap_capacity(const void *pointer);   /* what it can grow to in pl
  */
 uint64_t driver_heap_serial(const void *pointer);
 
-/* Smaller serials are of blocks from before the last reset, about which nothing is known any more. */
-uint64_t driver_heap_first_serial(void);
+/* Counts the resets: of blocks from an earlier generation nothing is known any more. */
+uint64_t driver_heap_generation(void);
 
 /*
  * The driver is gone: every block vanishes (its memory is given back to the system) and the given places
@@ -70,8 +69,7 @@ uint64_t driver_heap_first_serial(void);
  */
 int driver_heap_reset(const struct heap_place *places, size_t count, struct error *err);
 
-/* A reserved place is not needed after all; its space becomes ordinary free space. Not reserved: nothing
- * happens. */
+/* A reserved place is not needed after all: it becomes ordinary free space. Not reserved: nothing happens. */
 void driver_heap_unreserve(uint64_t address);
 
 /* Around fork(): the child must not inherit a locked heap. */

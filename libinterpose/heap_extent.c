@@ -167,8 +167,7 @@ static struct extent *free_find(struct large_part *large, uint64_t pages)
                                 struct extent, node);
     }
     /* Only when hardly anything is left: some of the bin that the size itself falls into may fit. */
-    list_each(node, &large->bins[bin_of(pages)])
-    {
+    list_each (node, &large->bins[bin_of(pages)]) {
         struct extent *extent = container_of(node, struct extent, node);
 
         if (extent->pages >= pages)

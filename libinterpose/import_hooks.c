@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -99,10 +100,13 @@ static int note(int fd)
     mode = va_arg(list_, mode_t);                                                                            \
     va_end(list_)
 
+static bool names_own_maps(const char *path);
+static int open_filtered_maps(int flags);
+
 static int hook_open(const char *path, int flags, ...)
 {
     WITH_MODE(flags, mode);
-    return note(open(path, flags, mode));
+    return note(names_own_maps(path) ? open_filtered_maps(flags) : open(path, flags, mode));
 }
 
 static int hook_openat(int directory, const char *path, int flags, ...)
@@ -218,12 +222,54 @@ static ssize_t hook_recvmsg(int fd, struct msghdr *message, int flags)
     return result;
 }
 
+/*
+ * Before it reserves address space at a place of its choice the driver looks there: it reads /proc/self/maps, or asks
+ * msync. Placeholders must look like free space to it, since they hold what it shall have again.
+ */
+static bool names_own_maps(const char *path)
+{
+    char own[32];
+
+    snprintf(own, sizeof own, "/proc/%d/maps", (int)getpid());
+    return !strcmp(path, "/proc/self/maps") || !strcmp(path, own);
+}
+
+static int open_filtered_maps(int flags)
+{
+    int fd = memfd_create("maps", flags & O_CLOEXEC ? MFD_CLOEXEC : 0);
+    FILE *maps = fd >= 0 ? fopen("/proc/self/maps", "re") : NULL;
+    char line[PATH_MAX + 128];
+
+    while (maps && fgets(line, sizeof line, maps)) {
+        unsigned long start, end;
+
+        if (sscanf(line, "%lx-%lx", &start, &end) == 2 && ledger_map_is_placeholder(start, end - start))
+            continue;
+        if (write(fd, line, strlen(line)) < 0)
+            break;
+    }
+    if (maps)
+        fclose(maps);
+    if (fd >= 0)
+        lseek(fd, 0, SEEK_SET);
+    return fd;
+}
+
 static FILE *hook_fopen(const char *path, const char *mode)
 {
-    FILE *stream = fopen(path, mode);
+    FILE *stream = names_own_maps(path) ? fdopen(open_filtered_maps(O_CLOEXEC), mode) : fopen(path, mode);
 
     ledger_stream_add(stream, false);
     return stream;
+}
+
+static int hook_msync(void *address, size_t size, int flags)
+{
+    if (ledger_map_is_placeholder((uint64_t)address, size)) {
+        errno = ENOMEM;
+        return -1;
+    }
+    return msync(address, size, flags);
 }
 
 static FILE *hook_fdopen(int fd, const char *mode)
@@ -365,7 +411,7 @@ static int hook_munmap(void *address, size_t size)
     int result = munmap(address, size);
 
     if (result == 0)
-        ledger_map_remove((uint64_t)address, size);
+        ledger_map_remove((uint64_t)address, size, placement_is_noting());
     return result;
 }
 
@@ -379,7 +425,7 @@ static void *hook_mremap(void *address, size_t old_size, size_t new_size, int fl
     va_end(list);
     result = mremap(address, old_size, new_size, flags, wanted);
     if (result != MAP_FAILED) {
-        ledger_map_remove((uint64_t)address, old_size);
+        ledger_map_remove((uint64_t)address, old_size, false);
         ledger_map_add((uint64_t)result, new_size);
     }
     return result;
@@ -481,6 +527,7 @@ static const struct {
     {"mmap64", hook_mmap},
     {"munmap", hook_munmap},
     {"mremap", hook_mremap},
+    {"msync", hook_msync},
     {"pthread_create", ledger_thread_create},
     {"pthread_join", ledger_thread_join},
     {"pthread_key_create", ledger_key_create},

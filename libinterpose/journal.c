@@ -305,7 +305,8 @@ size_t journal_count(const struct record_kind *kind)
     size_t count = 0;
 
     journal_lock();
-    list_each(node, &journal_records) count += is_live(container_of(node, struct record, node), kind);
+    list_each (node, &journal_records)
+        count += is_live(container_of(node, struct record, node), kind);
     journal_unlock();
     return count;
 }
@@ -315,8 +316,7 @@ int journal_places(struct heap_place **places, size_t *count, struct error *err)
     struct heap_place *all;
     size_t room = 0, used = 0;
 
-    list_each(node, &journal_records)
-    {
+    list_each (node, &journal_records) {
         struct record *record = container_of(node, struct record, node);
 
         placement_prune(&record->placement);
@@ -327,8 +327,7 @@ int journal_places(struct heap_place **places, size_t *count, struct error *err)
         error_set(err, ERROR_MEMORY, "no memory to list %zu places of the driver's memory", room);
         return -1;
     }
-    list_each(node, &journal_records)
-    {
+    list_each (node, &journal_records) {
         const struct placement *placement = &container_of(node, struct record, node)->placement;
 
         for (uint32_t i = 0; i < placement->heap_count; i++)
@@ -342,8 +341,7 @@ int journal_places(struct heap_place **places, size_t *count, struct error *err)
 
 void journal_each_map(void (*f)(uint64_t address, uint64_t size, void *arg), void *arg)
 {
-    list_each(node, &journal_records)
-    {
+    list_each (node, &journal_records) {
         const struct placement *placement = &container_of(node, struct record, node)->placement;
 
         for (uint32_t i = 0; i < placement->map_count; i++)

@@ -39,14 +39,14 @@ struct record_kind {
      * Runs on the control thread with the record's context current.
      */
     CUresult (*replay)(struct record *record, uint64_t *handle);
-    /* Undoes a replay that is repeated to get one-time allocations out of the way (journal.c), and
-     * tombstones. */
+    /* Undoes a replay: of a warm-up, of a tombstone. */
     CUresult (*undo)(struct record *record, uint64_t handle);
     void (*release)(struct record *record); /* frees what the record owns besides itself; may be NULL */
     /*
      * The first of this kind in a context also makes things that stay (in the driver's heap). They could take
      * the places of the record's own blocks, so the first replay of the kind in a context is made twice, the
-     * first time without places and undone.
+     * first time without places and undone. If the recorded call was the first one itself, what stayed of it
+     * is left out of its placement.
      */
     bool warm_up;
     /*
@@ -78,8 +78,7 @@ struct record {
 
     /* journal.c's own; the first four only where the order matters */
     struct list order_node; /* in the list of all that are there, tombstones too */
-    struct list
-        life_node; /* live: in the list of those; tombstone: in the list of chained ones, if it is one */
+    struct list life_node;  /* live: in the list of those; tombstone: in the chained ones, if it is one */
     struct list guarded;    /* tombstones that stay because of this record */
     struct list guard_node; /* tombstone: in its guard's guarded */
     struct list dead_node;  /* tombstone: in the list of those, in the order of their deaths */
@@ -89,8 +88,7 @@ struct record {
 
 int journal_start(struct error *err);
 
-/* How the calling thread's current context is known (what a record needs to be made again) and set (for the
- * replay). */
+/* The calling thread's current context: kept with each new record, and set for its replay. */
 void journal_use(CUcontext (*get_current)(void), void (*set_current)(CUcontext context));
 
 void journal_note(void);

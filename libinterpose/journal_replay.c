@@ -212,9 +212,9 @@ static int replay_all(struct replay *replay, void (*tick)(size_t done, size_t to
     struct list *next_dead = journal_dead.next;
     size_t done = 0, total = 0;
 
-    list_each(node, &journal_records) total++;
-    list_each(node, &journal_records)
-    {
+    list_each (node, &journal_records)
+        total++;
+    list_each (node, &journal_records) {
         struct record *record = container_of(node, struct record, node);
 
         if (undo_until(replay, &next_dead, record->born) || replay_record(replay, record))
@@ -232,20 +232,18 @@ int journal_replay(void (*tick)(size_t done, size_t total), struct error *err)
 
     free(replay.warm);
     if (failed)
-        list_each(node, &journal_records) placement_free(&container_of(node, struct record, node)->replayed);
+        list_each (node, &journal_records)
+            placement_free(&container_of(node, struct record, node)->replayed);
     return failed;
 }
 
 void journal_replay_done(void)
 {
-    list_each(node, &journal_records)
-    {
+    list_each (node, &journal_records) {
         struct record *record = container_of(node, struct record, node);
 
-        if (record->died) { /* it has no places of its own; what it asked for is known */
-            placement_free(&record->replayed);
-            continue;
-        }
+        if (record->died)
+            placement_forget_blocks(&record->replayed);
         placement_free(&record->placement);
         record->placement = record->replayed;
         record->replayed = (struct placement){0};

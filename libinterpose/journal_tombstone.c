@@ -100,13 +100,10 @@ bool tombstone_make(struct record *record)
         return false;
     list_remove(&record->life_node);
     record->died = ++journal_position;
-    for (uint32_t i = 0; i < record->placement.heap_count; i++)
-        record->placement.heap[i].address =
-            0; /* others have the blocks by now; the sizes keep their matching right */
+    placement_forget_blocks(&record->placement); /* others have them by now */
     list_insert(&journal_dead, &record->dead_node);
     guard_set(record, guard);
-    /* Those that stayed for it look for a live one: the neighbours are the nearest. Else they are chained to
-     * it. */
+    /* Those that stayed for it look for a live one: the neighbours are the nearest. Else it keeps them. */
     list_move_all(&others, &record->guarded);
     while (!list_empty(&others)) {
         struct record *tombstone = container_of(others.next, struct record, guard_node);

@@ -94,26 +94,6 @@ static CUresult op_unmap(uint64_t address, uint64_t size, uint64_t handle)
 
 const struct device_memory_ops device_memory_driver_ops = {op_reserve, op_map, op_unmap};
 
-/* ---- attributes */
-
-/*
- * CU_POINTER_ATTRIBUTE_SYNC_MEMOPS of a block, the one attribute that can be set. It is kept as a record, but set again
- * only when the memory is mapped, after the replay (device_memory_restore_attributes).
- */
-struct attribute {
-    struct record record;
-    CUpointer_attribute attribute;
-    unsigned value;
-};
-
-static CUresult replay_attribute(struct record *record, uint64_t *handle)
-{
-    *handle = record->handle;
-    return CUDA_SUCCESS;
-}
-
-static const struct record_kind attribute_kind = {.name = "memory attribute", .replay = replay_attribute};
-
 /* ---- allocating */
 
 static CUresult allocate(CUdeviceptr *address, uint64_t size)
@@ -203,10 +183,7 @@ CUresult track_cuMemFree_v2(CUdeviceptr dptr)
     if (!device_memory_find(dptr, &block) || block.address != dptr)
         return CUDA_ERROR_INVALID_VALUE;
     result = wait_for_context(block.context);
-    if (result != CUDA_SUCCESS)
-        return result;
-    journal_drop(journal_detach(&attribute_kind, dptr));
-    return device_memory_free(dptr);
+    return result == CUDA_SUCCESS ? device_memory_free(dptr) : result;
 }
 
 /* ---- questions */
@@ -237,6 +214,9 @@ static void correct_attribute(const struct device_block *block, CUpointer_attrib
     switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
         *(CUcontext *)data = block->context;
+        break;
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+        *(unsigned *)data = block->sync_memops;
         break;
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
         *(unsigned long long *)data = block->id;
@@ -291,44 +271,25 @@ CUresult track_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attr
     return result;
 }
 
+/*
+ * CU_POINTER_ATTRIBUTE_SYNC_MEMOPS is the one attribute that can be set. The driver refuses it for memory of the
+ * virtual-memory API, whose copies are synchronous in this sense anyhow: the value is only kept.
+ */
 CUresult track_cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
-    CUresult result = driver.cuPointerSetAttribute(value, attribute, ptr);
     struct device_block block;
-    struct attribute *one;
+    CUresult result;
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!device_memory_find(ptr, &block) || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) {
+    if (device_memory_owns(ptr)) {
+        if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || !device_memory_find(ptr, &block))
+            return CUDA_ERROR_INVALID_VALUE;
+        device_memory_set_sync_memops(ptr, *(const unsigned *)value);
+        return CUDA_SUCCESS;
+    }
+    result = driver.cuPointerSetAttribute(value, attribute, ptr);
+    if (result == CUDA_SUCCESS)
         unsaveable_note("cuPointerSetAttribute: an attribute of memory that is not from cuMemAlloc");
-        return result;
-    }
-    journal_drop(journal_detach(&attribute_kind, block.address));
-    journal_note();
-    one = journal_record_new(&attribute_kind, sizeof *one);
-    if (one) {
-        one->attribute = attribute;
-        one->value = *(const unsigned *)value;
-    }
-    journal_commit(one ? &one->record : NULL, block.address, journal_find(&context_kind, (uint64_t)block.context));
     return result;
-}
-
-static int set_attribute(struct record *record, void *err)
-{
-    struct attribute *one = container_of(record, struct attribute, record);
-    CUresult result = driver.cuPointerSetAttribute(&one->value, one->attribute, record->handle);
-
-    if (result != CUDA_SUCCESS)
-        error_set(err, ERROR_REFUSED, "an attribute of device memory at %#llx can't be set again: error %d",
-                  (unsigned long long)record->handle, (int)result);
-    return result != CUDA_SUCCESS;
-}
-
-int device_memory_restore_attributes(struct error *err)
-{
-    journal_each(&attribute_kind, set_attribute, err);
-    return err->code ? -1 : 0;
 }
 
 /* ---- suspend and resume: on the control thread, the gate is closed */

@@ -84,12 +84,16 @@ static CUresult elapsed(float *ms, CUevent start, CUevent end)
     return driver.cuEventElapsedTime(ms, start, end);
 }
 
+/* Milliseconds since the first call: a double of a small number still has nanoseconds. */
 static double system_ms(void)
 {
+    static time_t start;
     struct timespec now;
 
     clock_gettime(CLOCK_REALTIME, &now); /* the one clock that goes on while a process lies in a CRIU image */
-    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
+    if (!start)
+        start = now.tv_sec;
+    return (double)(now.tv_sec - start) * 1e3 + (double)now.tv_nsec / 1e6;
 }
 
 /* An event recorded now in the current context, with the system's time of that moment. */

@@ -49,7 +49,8 @@ static uint64_t storage_key(CUcontext context, const void *key)
 {
     uint64_t effective = context ? (uint64_t)context : (uint64_t)context_current();
 
-    return (effective * 0x9e3779b97f4a7c15ull ^ (uint64_t)key) | 1;
+    /* the highest bit keeps it from being 0, which would mean no handle */
+    return ((effective * 0x9e3779b97f4a7c15ull ^ (uint64_t)key) * 0xbf58476d1ce4e5b9ull) >> 1 | 1ull << 63;
 }
 
 CUresult private_storage_put(CUcontext context, void *key, void *value,

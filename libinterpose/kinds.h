@@ -90,8 +90,6 @@ extern const struct device_memory_ops device_memory_driver_ops;
 int device_memory_save(struct copy_range **ranges, size_t *count, struct error *err);
 /* Physical memory behind every chunk again; ranges to copy in. */
 int device_memory_map(struct copy_range **ranges, size_t *count, struct error *err);
-/* Attributes of blocks, once they are mapped again. */
-int device_memory_restore_attributes(struct error *err);
 /* The copies are not needed any more (or kept: CUDACKPT_KEEP_HOST). */
 void device_memory_release_copies(void);
 uint64_t device_memory_copy_bytes(void);

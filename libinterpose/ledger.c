@@ -108,12 +108,12 @@ void ledger_map_add(uint64_t address, uint64_t size)
     pthread_mutex_unlock(&lock);
 }
 
-void ledger_map_remove(uint64_t address, uint64_t size)
+void ledger_map_remove(uint64_t address, uint64_t size, bool keep_place)
 {
     pthread_mutex_lock(&lock);
     if (!intervals_remove(&maps, address, address + size))
         log_warn("no memory to forget a mapping of the driver");
-    if (address >= LEDGER_MAPS_BASE && address < LEDGER_MAPS_LIMIT)
+    if (!keep_place)
         intervals_remove(&chosen, address, address + size);
     pthread_mutex_unlock(&lock);
 }
@@ -132,14 +132,23 @@ uint64_t ledger_map_choose(uint64_t size)
 
 bool ledger_map_holds(uint64_t address, uint64_t size)
 {
-    const struct interval *held;
     bool holds;
 
     pthread_mutex_lock(&lock);
-    held = intervals_after(&maps, address);
-    holds = held && held->start <= address && held->end >= address + size;
+    holds = intervals_overlap(&maps, address, address + size) ||
+            intervals_overlap(&chosen, address, address + size);
     pthread_mutex_unlock(&lock);
     return holds;
+}
+
+bool ledger_map_is_placeholder(uint64_t address, uint64_t size)
+{
+    bool is;
+
+    pthread_mutex_lock(&lock);
+    is = intervals_overlap(&placeholders, address, address + size);
+    pthread_mutex_unlock(&lock);
+    return is;
 }
 
 bool ledger_map_take_placeholder(uint64_t address, uint64_t size)

@@ -29,11 +29,17 @@ void ledger_stream_add(void *stream, bool directory);
 void ledger_stream_remove(void *stream);
 
 void ledger_map_add(uint64_t address, uint64_t size);
-void ledger_map_remove(uint64_t address, uint64_t size);
+/*
+ * keep_place: the place is not given to another reservation. The driver reserves a place only to learn that it is free,
+ * gives it back in the same call, and then uses its addresses on the device: such a place is as good as held.
+ */
+void ledger_map_remove(uint64_t address, uint64_t size, bool keep_place);
 /* A place for a reservation of the driver that may lie anywhere; 0 if there is none. Nobody else gets it meanwhile. */
 uint64_t ledger_map_choose(uint64_t size);
-/* The driver still has the whole range mapped. */
+/* The driver still has something of the range mapped (it maps more than it needs and gives the ends back), or its place. */
 bool ledger_map_holds(uint64_t address, uint64_t size);
+/* Some of the range is held by placeholders. */
+bool ledger_map_is_placeholder(uint64_t address, uint64_t size);
 /* The range is held by placeholders: from now on it is the caller's to map over. False (nothing changes) if not. */
 bool ledger_map_take_placeholder(uint64_t address, uint64_t size);
 

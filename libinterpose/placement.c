@@ -1,12 +1,16 @@
 #include "placement.h"
 
-#include "ledger.h"
-
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+
+#include "ledger.h"
+
+/* Weak: the ledger needs nearly the whole library, dlsym of its own included; a test of placements does
+ * without. */
+#pragma weak ledger_map_holds
 
 #define NOTES_AT_FIRST  32
 #define MAPS_AT_FIRST   4
@@ -103,7 +107,8 @@ static void noting_end(void)
 
 static int copy_notes(struct placement *out)
 {
-    struct placement copy = {.heap_count = self.heap_count, .map_count = self.map_count};
+    struct placement copy = {
+        .heap_count = self.heap_count, .map_count = self.map_count, .generation = driver_heap_generation()};
 
     if (self.failed)
         return -1;
@@ -146,20 +151,25 @@ void placement_free(struct placement *placement)
     *placement = (struct placement){0};
 }
 
+void placement_forget_blocks(struct placement *placement)
+{
+    for (uint32_t i = 0; i < placement->heap_count; i++)
+        placement->heap[i].address = 0;
+}
+
 void placement_prune(struct placement *placement)
 {
-    uint64_t first = driver_heap_first_serial();
-
+    if (placement->generation != driver_heap_generation())
+        return;
     for (uint32_t i = 0; i < placement->heap_count; i++) {
         struct heap_note *note = &placement->heap[i];
 
-        if (note->address && note->serial >= first &&
-            driver_heap_serial((void *)note->address) != note->serial)
+        if (note->address && driver_heap_serial((void *)note->address) != note->serial)
             note->address = 0;
     }
     /* A reservation that was given back again still counts in the matching, as a block does. */
     for (uint32_t i = 0; i < placement->map_count; i++)
-        if (!ledger_map_holds(placement->maps[i].address, placement->maps[i].size))
+        if (ledger_map_holds && !ledger_map_holds(placement->maps[i].address, placement->maps[i].size))
             placement->maps[i].address = 0;
 }
 
@@ -322,4 +332,9 @@ void placement_map_got(uint64_t address, size_t size)
 {
     if (self.depth)
         note_map(address, size);
+}
+
+bool placement_is_noting(void)
+{
+    return self.depth > 0;
 }

@@ -11,6 +11,7 @@
  * ends. Each thread has its own; what other threads take is not noted.
  */
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,7 +24,7 @@ struct heap_note {
 };
 
 struct map_place {
-    uint64_t address;
+    uint64_t address; /* 0: gone */
     uint64_t size;
 };
 
@@ -31,6 +32,7 @@ struct placement {
     struct heap_note *heap;
     struct map_place *maps;
     uint32_t heap_count, map_count;
+    uint64_t generation; /* driver_heap_generation when it was noted */
 };
 
 /* Begins to note what this thread takes. Does not nest: an inner begin until its end changes nothing. */
@@ -43,11 +45,13 @@ void placement_discard(void);
 void placement_free(struct placement *placement);
 
 /*
- * Notes whose block is gone get address 0: called for each live record before the driver heap is reset. Notes
- * from before the last reset stay as they are: a restore that failed is tried again with the places of the
- * suspend.
+ * Notes whose block or reservation is gone get address 0: called for each record before the driver heap is
+ * reset. A placement from before the last reset stays as it is: a restore that failed is tried again with the
+ * places of the suspend, though nothing lies there now.
  */
 void placement_prune(struct placement *placement);
+/* No block is wanted again, but the sizes still count. */
+void placement_forget_blocks(struct placement *placement);
 
 /*
  * For the import hooks: as the functions of driver_heap.h, noted if the thread notes. A realloc counts as an
@@ -59,5 +63,7 @@ void *placement_heap_realloc(void *pointer, size_t size);
 /* Address for a reservation of size bytes that this replay wants, 0: any. */
 uint64_t placement_map_wanted(size_t size);
 void placement_map_got(uint64_t address, size_t size);
+/* What this thread takes is being noted. */
+bool placement_is_noting(void);
 
 #endif

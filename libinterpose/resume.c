@@ -39,9 +39,7 @@ static int copy_in(struct error *err)
 
 static int restore(struct error *err)
 {
-    if (journal_replay(show_replay, err) || copy_in(err) || fault_here(FAULT_restore_objects, err))
-        return -1;
-    return device_memory_restore_attributes(err);
+    return journal_replay(show_replay, err) || copy_in(err) || fault_here(FAULT_restore_objects, err) ? -1 : 0;
 }
 
 int resume_restore(struct error *err)

@@ -470,6 +470,19 @@ START_TEST(threads_share_it)
 }
 END_TEST
 
+START_TEST(nothing_works_before_the_start)
+{
+    ck_assert_ptr_null(driver_heap_alloc(1));
+    ck_assert_int_eq(errno, ENOMEM);
+    ck_assert(!driver_heap_owns((void *)DRIVER_HEAP_BASE));
+    driver_heap_free((void *)DRIVER_HEAP_BASE);
+    driver_heap_unreserve(DRIVER_HEAP_BASE);
+    ck_assert_uint_eq(driver_heap_serial((void *)DRIVER_HEAP_BASE), 0);
+    ck_assert_uint_eq(stats().mapped, 0);
+    ck_assert_int_eq(driver_heap_reset(NULL, 0, &err), -1);
+}
+END_TEST
+
 START_TEST(taken_region_is_an_error)
 {
     /* A second start finds the first one's region in its place. */
@@ -482,7 +495,7 @@ END_TEST
 int main(void)
 {
     Suite *suite = suite_create("driver_heap");
-    TCase *tests = tcase_create("driver_heap");
+    TCase *tests = tcase_create("driver_heap"), *not_started = tcase_create("not started");
     SRunner *runner = srunner_create(suite);
     int failed;
 
@@ -505,6 +518,8 @@ int main(void)
     tcase_add_test(tests, threads_share_it);
     tcase_add_test(tests, taken_region_is_an_error);
     suite_add_tcase(suite, tests);
+    tcase_add_test(not_started, nothing_works_before_the_start);
+    suite_add_tcase(suite, not_started);
     srunner_set_fork_status(runner, CK_FORK);
     srunner_run_all(runner, CK_NORMAL);
     failed = srunner_ntests_failed(runner);

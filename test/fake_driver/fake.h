@@ -251,6 +251,7 @@ struct timeline {
     uint64_t submitted, completed;
     bool blocking; /* waits for the null stream and it for this one */
     bool running;
+    uint64_t running_sequence;
     struct context *context;
     struct list ops;     /* not yet begun */
     struct list active;  /* in fake.active while there is something to do */
@@ -296,6 +297,7 @@ struct work {
             bool source_device, target_device; /* checked before it is touched */
             uint64_t source_pitch, source_slice, target_pitch, target_slice;
             uint64_t width, height, depth;
+            void *staged; /* malloc'd copy of the source, NULL: none */
         } copy;
         struct set_work {
             uint64_t target, pitch, width, height; /* width in elements */
@@ -337,7 +339,8 @@ struct dependency {
 struct op {
     struct list node;
     struct timeline *timeline;
-    uint64_t ticket;
+    uint64_t ticket;   /* place in the timeline */
+    uint64_t sequence; /* place among all operations */
     struct dependency *dependencies;
     size_t dependency_count;
     struct dependency inline_dependencies[DEPENDENCIES_INLINE];
@@ -365,7 +368,7 @@ struct stamp *stamp_new(struct timeline *timeline);
 void stamp_put(struct stamp *stamp);
 bool stamp_reached(const struct stamp *stamp);
 
-/* Waits for everything submitted to the context, the device. */
+/* Waits for everything submitted so far to the context, the device. */
 void context_wait(struct context *context);
 void device_wait(struct device *device);
 
@@ -649,6 +652,7 @@ void arrays_delete_all(struct context *context);
 
 /* ---- the system (fake_os.c), faults (fake_faults.c) */
 
+int os_directory(void);    /* finds and makes fake.directory; -1 with errno */
 CUresult os_acquire(void); /* everything that cuInit takes */
 int driver_version(void);
 
@@ -659,7 +663,7 @@ struct fault {
 };
 
 struct faults {
-    bool active;
+    bool active, known;
     struct fault fail[16];
     int fail_count;
     char move[8][64];
@@ -671,7 +675,7 @@ struct faults {
     int slow_count;
 };
 
-void faults_start(const char *directory);
+void faults_start(void);
 /* What the call of that entry point must return, CUDA_SUCCESS: go on. Sleeps if it is to be slow. */
 CUresult faults_call(enum fake_row row, bool *move);
 const char *row_symbol(enum fake_row row);
@@ -693,7 +697,7 @@ struct fake {
     int device_count;
     struct object_table objects;
     struct range_map blocks, pages, reservations;
-    uint64_t next_context_id, next_stream_id, next_block_id, next_capture_id;
+    uint64_t next_context_id, next_stream_id, next_block_id, next_capture_id, next_sequence;
     struct list contexts, threads, libraries, graphs, captures, noise;
     struct list active; /* timelines with something to do */
     int workers, idle_workers;

@@ -1,12 +1,29 @@
 /* Copies of one dimension, and memory set to a value. */
 
+#include <stdlib.h>
+#include <string.h>
+
 #include "fake.h"
 #include "fake_both.h"
 #include "fake_copy.h"
 
+enum { STAGED_MAX = 64 << 10 };
+
 static bool is_device(uint64_t address)
 {
     return block_find(address) || range_find(&fake.reservations, address);
+}
+
+static bool stage(struct copy_work *copy)
+{
+    if (copy->width > STAGED_MAX || copy->height != 1 || copy->depth != 1 || !memory_is_pinned(copy->target))
+        return false;
+    copy->staged = malloc(copy->width);
+    if (!copy->staged)
+        return false;
+    memcpy(copy->staged, (const void *)(uintptr_t)copy->source, copy->width);
+    copy->source = (uint64_t)(uintptr_t)copy->staged;
+    return true;
 }
 
 CUresult copy_submit(struct stream *stream, const struct copy_work *copy, bool synchronous)
@@ -18,10 +35,12 @@ CUresult copy_submit(struct stream *stream, const struct copy_work *copy, bool s
         result = capture_check_stream(stream);
         return result == CUDA_SUCCESS ? stream_submit_wait(stream, &work) : result;
     }
-    /* Pageable memory is staged by the calling thread on real hardware; here the call waits for the copy. */
-    if (!stream->capture && (!memory_is_pinned(copy->source) || !memory_is_pinned(copy->target)))
-        return stream_submit_wait(stream, &work);
-    return stream_submit(stream, &work);
+    if (stream->capture || (memory_is_pinned(copy->source) && memory_is_pinned(copy->target)))
+        return stream_submit(stream, &work);
+    /* Pageable memory: a small source is read at once, for everything else the call waits. */
+    if (stage(&work.copy))
+        return stream_submit(stream, &work);
+    return stream_submit_wait(stream, &work);
 }
 
 enum side { SIDE_HOST, SIDE_DEVICE, SIDE_ANY };

@@ -48,12 +48,12 @@ CUresult call_begin(struct call *call, enum fake_row row, enum call_needs needs)
     bool move = false;
     CUresult result;
 
-    if (fake.exiting)
-        return CUDA_ERROR_DEINITIALIZED;
-    if (fake.forked)
-        return CUDA_ERROR_NOT_INITIALIZED;
-    if (needs != NEEDS_NOTHING && !__atomic_load_n(&fake.initialised, __ATOMIC_ACQUIRE))
-        return CUDA_ERROR_NOT_INITIALIZED;
+    if (needs != NEEDS_NOTHING) {
+        if (fake.exiting)
+            return CUDA_ERROR_DEINITIALIZED;
+        if (fake.forked || !__atomic_load_n(&fake.initialised, __ATOMIC_ACQUIRE))
+            return CUDA_ERROR_NOT_INITIALIZED;
+    }
     if (fake.faults.active) {
         result = faults_call(row, &move);
         if (result != CUDA_SUCCESS)

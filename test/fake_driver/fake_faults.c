@@ -59,12 +59,12 @@ static unsigned long long start_time(void)
 /*
  * Whether this process called cuInit before. Nothing of the driver's own survives a restart, so a file keeps the count.
  */
-static bool is_restart(const char *directory)
+static bool is_restart(void)
 {
     char path[320];
     int file;
 
-    snprintf(path, sizeof(path), "%s/started-%d-%llu", directory, getpid(), start_time());
+    snprintf(path, sizeof(path), "%s/started-%d-%llu", fake.directory, getpid(), start_time());
     file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (file < 0)
         return true;
@@ -93,7 +93,7 @@ static bool next_item(const char **list, char *item, size_t size, bool restarted
     return false;
 }
 
-void faults_start(const char *directory)
+void faults_start(void)
 {
     struct faults *faults = &fake.faults;
     const char *fail = getenv("FAKE_GPU_FAIL"), *move = getenv("FAKE_GPU_MOVE"), *slow = getenv("FAKE_GPU_SLOW");
@@ -101,8 +101,12 @@ void faults_start(const char *directory)
                      (slow && strstr(slow, "@restart"));
     char item[96];
 
+    /* A cuInit that failed is called again: numbers of calls go on. */
+    if (faults->known)
+        return;
+    faults->known = true;
     if (restarted)
-        restarted = is_restart(directory);
+        restarted = is_restart();
     while (faults->fail_count < 16 && next_item(&fail, item, sizeof(item), restarted)) {
         struct fault *fault = &faults->fail[faults->fail_count];
 

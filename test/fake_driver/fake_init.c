@@ -21,7 +21,9 @@ static CUresult start(void)
     fake.next_context_id = fake.next_capture_id = 1;
     fake.next_stream_id = 13;
     fake.next_block_id = 0x390;
-    faults_start(getenv("FAKE_GPU_DIR") ? getenv("FAKE_GPU_DIR") : "/tmp");
+    if (os_directory())
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    faults_start();
     if (fake.faults.active) {
         result = faults_call(ROW_cuInit, &move);
         if (result != CUDA_SUCCESS)

@@ -25,7 +25,7 @@ int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)
 
 /* ---- directory and device files */
 
-static int directory_make(void)
+int os_directory(void)
 {
     const char *wanted = getenv("FAKE_GPU_DIR");
 
@@ -301,7 +301,7 @@ CUresult os_acquire(void)
     CUresult result;
 
     lists_start();
-    if (directory_make() || socket_bind() || descriptors_open()) {
+    if (socket_bind() || descriptors_open()) {
         descriptors_close();
         return CUDA_ERROR_OPERATING_SYSTEM;
     }

@@ -147,6 +147,7 @@ static void op_run(struct op *op, struct thread *thread)
 
     list_remove(&op->node);
     timeline->running = true;
+    timeline->running_sequence = op->sequence;
     /* Callbacks are called even when the context is broken; they may be what the program waits for. */
     if (context->error == CUDA_SUCCESS || op->work.kind == WORK_CALLBACK) {
         pthread_mutex_unlock(&fake.lock);
@@ -270,6 +271,7 @@ static CUresult op_submit(struct stream *stream, struct op *op)
 
     op->timeline = timeline;
     op->ticket = timeline->submitted + 1;
+    op->sequence = fake.next_sequence++;
     if (op_depend_legacy(op, stream)) {
         op_free(op);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -333,27 +335,46 @@ CUresult stream_submit_wait(struct stream *stream, struct work *work)
 
 /* ---- waiting for more than one */
 
-static bool context_busy(const struct context *context)
+static bool timeline_busy(const struct timeline *timeline, uint64_t before)
 {
-    list_each (node, &((struct context *)context)->timelines) {
-        if (!timeline_idle(container_of(node, struct timeline, node)))
+    if (timeline->running)
+        return timeline->running_sequence < before;
+    return !list_empty(&timeline->ops) && container_of(timeline->ops.next, struct op, node)->sequence < before;
+}
+
+static bool context_busy(struct context *context, uint64_t before)
+{
+    list_each (node, &context->timelines) {
+        if (timeline_busy(container_of(node, struct timeline, node), before))
             return true;
     }
     return false;
 }
 
+/* What others submit meanwhile does not count: they may never stop. */
 void context_wait(struct context *context)
 {
-    while (context_busy(context))
+    const uint64_t before = fake.next_sequence;
+
+    while (context_busy(context, before))
         pthread_cond_wait(&fake.done_cond, &fake.lock);
 }
 
-void device_wait(struct device *device)
+static bool device_busy(const struct device *device, uint64_t before)
 {
     list_each (node, &fake.contexts) {
         struct context *context = container_of(node, struct context, node);
 
-        if (context->device == device)
-            context_wait(context);
+        if (context->device == device && context_busy(context, before))
+            return true;
     }
+    return false;
+}
+
+void device_wait(struct device *device)
+{
+    const uint64_t before = fake.next_sequence;
+
+    while (device_busy(device, before))
+        pthread_cond_wait(&fake.done_cond, &fake.lock);
 }

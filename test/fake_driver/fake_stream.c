@@ -145,15 +145,12 @@ static CUresult synchronize(struct stream *stream)
 static CUresult synchronize_any(struct stream *stream)
 {
     if (stream == &stream->context->null_stream) {
-        list_each (node, &stream->context->streams) {
-            struct stream *other = container_of(node, struct stream, node);
+        list_each (node, &stream->context->timelines) {
+            struct timeline *other = container_of(node, struct timeline, node);
+            struct work work = {.kind = WORK_EMPTY};
 
-            if (other->timeline->blocking && !timeline_idle(other->timeline)) {
-                struct work work = {.kind = WORK_EMPTY};
-                CUresult result = stream_submit_wait(stream, &work);
-
-                return result;
-            }
+            if (other->blocking && !timeline_idle(other))
+                return stream_submit_wait(stream, &work);
         }
     }
     return synchronize(stream);

@@ -9,11 +9,13 @@
 CUresult work_copy(struct work *target, const struct work *source)
 {
     *target = *source;
-    if (source->kind == WORK_KERNEL && source->kernel.parameters_size) {
-        target->kernel.parameters = malloc(source->kernel.parameters_size);
+    if (source->kind == WORK_KERNEL) {
+        target->kernel.parameters = malloc(source->kernel.parameters_size + 1);
         if (!target->kernel.parameters)
             return CUDA_ERROR_OUT_OF_MEMORY;
         memcpy(target->kernel.parameters, source->kernel.parameters, source->kernel.parameters_size);
+    } else if (source->kind == WORK_COPY) {
+        target->copy.staged = NULL; /* work that is kept reads its source when it runs */
     } else if (source->kind == WORK_GRAPH) {
         graph_body_get(source->graph.body);
     } else if (source->kind == WORK_EVENT) {
@@ -26,6 +28,8 @@ void work_drop(struct work *work)
 {
     if (work->kind == WORK_KERNEL)
         free(work->kernel.parameters);
+    else if (work->kind == WORK_COPY)
+        free(work->copy.staged);
     else if (work->kind == WORK_GRAPH)
         graph_body_put(work->graph.body);
     else if (work->kind == WORK_EVENT)

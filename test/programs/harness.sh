@@ -8,7 +8,11 @@ STEP_SECONDS=${STEP_SECONDS:-60}
 # ---- results: the exit status of the subshell
 
 test_fail() {
+    local last
+
     echo "  FAILED $name: $*"
+    last=$(program_last_line)
+    [[ -z $last ]] || echo "  the last that it said: $last"
     [[ -n $pid ]] && process_runs "$pid" && program_dump
     if [[ -s $work/err ]]; then
         echo "  standard error of $name:"
@@ -144,6 +148,7 @@ program_end() {
 program_last_line() {
     local line last=''
 
+    [[ -n $from ]] || return
     while read -r -t 0.1 line <&"$from"; do
         last=$line
     done
@@ -198,7 +203,7 @@ device_maps() {
     grep -E " (/dev/nvidia|$gpu_dir/)" /proc/"$1"/maps
 }
 
-# Device memory in MiB that is used by this process, and by all.
+# Names the process if it holds device memory.
 memory_of_process() {
     if ((gpu)); then
         nvidia-smi --query-compute-apps=pid,used_memory --format=csv,noheader,nounits | awk -F', ' -v p="$1" '$1 == p'
@@ -207,8 +212,13 @@ memory_of_process() {
     fi
 }
 
+# Device memory in MiB that is used by all processes.
 memory_of_all() {
-    ((gpu)) && nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits | awk '{ n += $1 } END { print n + 0 }'
+    if ((gpu)); then
+        nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits
+    else
+        "$build/fake/fake-smi" "$gpu_dir" | awk '$1 == "device" { print $3 }'
+    fi | awk '{ sum += $1 } END { print sum + 0 }'
 }
 
 # It has its own threads and the control thread. Some of its own may come and go while we look.
@@ -240,14 +250,12 @@ check_off_gpu() {
     ! grep -qE "@cuda-uvmfd-[0-9]+-$pid\$" /proc/net/unix || test_fail "the driver's socket is still there"
     held=$(memory_of_process "$pid")
     [[ -z $held ]] || test_fail "it is still listed as a user of the device: $held"
-    if ((gpu)); then
-        for ((try = 0; try < 20; try++)); do
-            used=$(memory_of_all)
-            ((used <= idle_memory + 8)) && break
-            sleep 0.1
-        done
-        ((used <= idle_memory + 8)) || test_fail "$used MiB of device memory are used, $idle_memory were when idle"
-    fi
+    for ((try = 0; try < 20; try++)); do
+        used=$(memory_of_all)
+        ((used <= idle_memory + 8)) && break
+        sleep 0.1
+    done
+    ((used <= idle_memory + 8)) || test_fail "$used MiB of device memory are used, $idle_memory were when idle"
     check_threads
     check_alive_off_gpu
 }

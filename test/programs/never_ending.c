@@ -7,18 +7,18 @@ static struct kernels kernels;
 static CUstream spinning, working;
 static volatile uint32_t *flag; /* pinned; the kernel waits until it is 1 */
 static uint32_t count;
-static bool armed;     /* main thread: a kernel spins */
-static int wanted = 1; /* what the runner wants: 1 a kernel spins */
+static bool armed;         /* main thread: a kernel spins */
+static bool wanted = true; /* the runner wants a kernel to spin */
 
 static void release(void)
 {
-    __atomic_store_n(&wanted, 0, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&wanted, false, __ATOMIC_SEQ_CST);
     *flag = 1;
 }
 
 static void arm(void)
 {
-    __atomic_store_n(&wanted, 1, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&wanted, true, __ATOMIC_SEQ_CST);
 }
 
 static void spin(void)
@@ -63,13 +63,14 @@ int main(int argc, char **argv)
     program_command("arm", arm);
     program_ready(check_all);
     while (program_running()) {
-        int now = __atomic_load_n(&wanted, __ATOMIC_SEQ_CST);
+        bool now;
 
         LAUNCH(kernels.increment, 1, 1, working, &counter, &one);
         count++;
         check_all();
-        if (armed && now)
-            CHECK_GIVES(cuStreamQuery(spinning), CUDA_ERROR_NOT_READY);
+        if (armed && cuStreamQuery(spinning) != CUDA_ERROR_NOT_READY)
+            EXPECT(!__atomic_load_n(&wanted, __ATOMIC_SEQ_CST)); /* it ends only when it is released */
+        now = __atomic_load_n(&wanted, __ATOMIC_SEQ_CST);
         if (armed && !now) {
             CHECK(cuStreamSynchronize(spinning));
             armed = false;

@@ -75,7 +75,7 @@ scenario_toggle() {
     local round words off=0 on=0 toggles=0 refusals=0
 
     read_expectations
-    ((gpu)) && idle_memory=$(memory_of_all)
+    idle_memory=$(memory_of_all)
     program_start
     for ((round = 0; round < $1; round++)); do
         sleep_random 200
@@ -118,7 +118,7 @@ measure() {
 scenario_soak() {
     local round off=0 on=0 warm=20 rss0=0 maps0=0 fds0=0 tasks0=0
 
-    ((gpu)) && idle_memory=$(memory_of_all)
+    idle_memory=$(memory_of_all)
     program_start
     ((warm < $1)) || warm=$(($1 / 2))
     for ((round = 1; round <= $1; round++)); do
@@ -155,6 +155,7 @@ scenario_soak() {
 scenario_fault() {
     local point=$1 where
 
+    idle_memory=$(memory_of_all)
     export CUDACKPT_FAULT=$point
     program_start
     unset CUDACKPT_FAULT
@@ -163,7 +164,9 @@ scenario_fault() {
     if ((status)); then
         where=suspend
         [[ -s $work/ctl.err ]] || test_fail "the suspend failed without a word"
-        expect_state running
+        control_state
+        # After the point of no return it can't be undone: it stays off, and comes back when asked to.
+        [[ $state == running ]] || control_ok resume
     else
         where=resume
         check_off_gpu
@@ -254,17 +257,15 @@ scenario_end() {
     esac
     case $2 in
     kill | term)
-        if [[ $2 == kill ]]; then
-            kill -KILL "$job"
-        else
-            kill -TERM "$job"
-        fi
         end=$((SECONDS + STEP_SECONDS))
-        while process_runs "$job"; do
-            ((SECONDS < end)) || test_fail "it does not end"
-            sleep 0.02
-        done
-        { wait "$job"; } 2>/dev/null
+        { # the shell's word about a killed job is of no interest
+            kill -"${2^^}" "$job"
+            while process_runs "$job"; do
+                ((SECONDS < end)) || test_fail "it does not end"
+                sleep 0.02
+            done
+            wait "$job"
+        } 2>/dev/null
         job='' pid=''
         ;;
     exit) program_end exit 0 ;;
