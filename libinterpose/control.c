@@ -317,6 +317,11 @@ static int thread_start(struct error *err)
     sem_init(&thread_ready, 0, 0);
     /* The program's signals are for the program's threads: the new thread inherits a full mask. */
     sigfillset(&all);
+    /* A fault of this thread's own must reach whoever handles faults in the program, not kill it without a word. */
+    sigdelset(&all, SIGSEGV);
+    sigdelset(&all, SIGBUS);
+    sigdelset(&all, SIGFPE);
+    sigdelset(&all, SIGILL);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     number = pthread_create(&thread, &attr, thread_main, NULL);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

@@ -21,35 +21,43 @@
 #include "loader_hooks.h"
 #include "placement.h"
 #include "restart.h"
+#include "unsaveable.h"
 #define LOG_PREFIX "imports"
 #include "log.h"
 
 /* ---- memory */
 
+/*
+ * All memory comes zeroed, as it mostly does at the start of a process: a driver that reads a block before it has written
+ * it behaves in every generation as it did in the first.
+ */
+static void *zeroed(void *pointer, size_t size)
+{
+    return pointer ? memset(pointer, 0, size) : NULL;
+}
+
 static void *hook_malloc(size_t size)
 {
     ledger_check_caller();
-    return placement_heap_alloc(size);
+    return zeroed(placement_heap_alloc(size), size);
 }
 
 static void *hook_calloc(size_t count, size_t size)
 {
     size_t bytes;
-    void *pointer;
 
     ledger_check_caller();
     if (__builtin_mul_overflow(count, size, &bytes)) {
         errno = ENOMEM;
         return NULL;
     }
-    pointer = placement_heap_alloc(bytes);
-    return pointer ? memset(pointer, 0, bytes) : NULL;
+    return zeroed(placement_heap_alloc(bytes), bytes);
 }
 
 static void *hook_memalign(size_t alignment, size_t size)
 {
     ledger_check_caller();
-    return placement_heap_alloc_aligned(alignment, size);
+    return zeroed(placement_heap_alloc_aligned(alignment, size), size);
 }
 
 static int hook_posix_memalign(void **pointer, size_t alignment, size_t size)
@@ -62,7 +70,7 @@ static void *hook_realloc(void *pointer, size_t size)
 {
     ledger_check_caller();
     if (!pointer)
-        return placement_heap_alloc(size);
+        return zeroed(placement_heap_alloc(size), size);
     if (!driver_heap_owns(pointer))
         return realloc(pointer, size);
     return placement_heap_realloc(pointer, size);
@@ -89,6 +97,7 @@ static int note(int fd)
 {
     ledger_check_caller();
     ledger_descriptor_add(fd);
+    log_debug("descriptor %d", fd);
     return fd;
 }
 
@@ -276,16 +285,13 @@ static FILE *hook_fdopen(int fd, const char *mode)
 {
     FILE *stream = fdopen(fd, mode);
 
-    if (stream) {
-        ledger_descriptor_remove(fd); /* the stream's from now on */
-        ledger_stream_add(stream, false);
-    }
+    ledger_stream_add(stream, false);
     return stream;
 }
 
 static int hook_fclose(FILE *stream)
 {
-    ledger_stream_remove(stream);
+    ledger_stream_remove(stream, false);
     return fclose(stream);
 }
 
@@ -301,16 +307,13 @@ static DIR *hook_fdopendir(int fd)
 {
     DIR *directory = fdopendir(fd);
 
-    if (directory) {
-        ledger_descriptor_remove(fd);
-        ledger_stream_add(directory, true);
-    }
+    ledger_stream_add(directory, true);
     return directory;
 }
 
 static int hook_closedir(DIR *directory)
 {
-    ledger_stream_remove(directory);
+    ledger_stream_remove(directory, true);
     return closedir(directory);
 }
 
@@ -479,8 +482,14 @@ static char *hook_getenv(const char *name)
 
 static void *hook_dlopen(const char *name, int flags)
 {
+    void *handle;
+
     loader_resolve();
-    return loader_real_dlopen(name, flags);
+    handle = loader_real_dlopen(name, flags);
+    log_debug("the driver opens %s", name ? name : "itself");
+    if (handle && name && strstr(name, "libcudadebugger.so"))
+        unsaveable_note("a debugger has attached to the CUDA driver"); /* it keeps pointers into the driver's heap */
+    return handle;
 }
 
 /* ---- the table */
@@ -533,6 +542,8 @@ static const struct {
     {"pthread_key_create", ledger_key_create},
     {"__pthread_key_create", ledger_key_create},
     {"pthread_key_delete", ledger_key_delete},
+    {"pthread_getspecific", ledger_key_get},
+    {"pthread_setspecific", ledger_key_set},
     {"__cxa_atexit", ledger_exit_handler},
     {"__register_atfork", ledger_fork_handler},
     {"getenv", hook_getenv},

@@ -212,22 +212,27 @@ struct record *journal_commit(struct record *record, uint64_t handle, struct rec
 
 /* ---- dropping records */
 
-static void drop(struct record *record, bool may_stay)
+/* Nobody finds the record and what it owns any more. */
+static void hide(struct record *record)
 {
     hash_remove(record);
-    while (!list_empty(&record->owned)) {
-        struct record *owned = container_of(record->owned.prev, struct record, owner_node);
-
-        list_remove(&owned->owner_node);
-        owned->owner = NULL;
-        if (owned->died)
-            journal_vanish(owned);
-        else if (owned->detached)
-            owned->orphaned = true; /* another thread is destroying it, and will drop it */
-        else
-            drop(owned, false);
-    }
     record->detached = false;
+    list_each (node, &record->owned) {
+        struct record *owned = container_of(node, struct record, owner_node);
+
+        if (!owned->detached) {
+            hide(owned);
+            continue;
+        }
+        list_remove(node); /* another thread is destroying it, and will drop it */
+        owned->owner = NULL;
+        owned->orphaned = true;
+    }
+}
+
+static void drop(struct record *record, bool may_stay)
+{
+    hide(record);
     if (!may_stay || !record->kind->order_matters || !record->kind->undo || !tombstone_make(record))
         journal_vanish(record);
 }

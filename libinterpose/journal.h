@@ -57,8 +57,13 @@ struct record_kind {
      * stay for a tombstone only, the journal keeps JOURNAL_CHAIN_MAX; a program that replaces modules for
      * ever must not grow.
      *
-     * A tombstone makes other handles: what it owned is gone, its replay must make again by itself what of
-     * that took device memory. Needs undo. A record that goes because its owner goes leaves no tombstone.
+     * What the record owns becomes part of its tombstone: records whose order matters (code that was launched,
+     * variables that were looked up: each took device memory at a time of its own) and those that they are owned
+     * by. Each is made again at its own place in the order, on the handle that its owner has in this replay, and
+     * undoing the first one must undo them all. The rest goes.
+     *
+     * Needs undo; without it a record is only ever part of its owner's tombstone. A record that goes because
+     * its owner goes without leaving a tombstone (a module of a destroyed context) leaves none either.
      */
     bool order_matters;
 };
@@ -71,8 +76,9 @@ struct record {
     const struct record_kind *kind;
     struct record *owner; /* context, module, library; NULL */
     uint64_t handle;      /* what the program holds; 0: a setting, not an object */
+    uint64_t now;         /* what the replay under way made: handle, unless it is in a tombstone */
     CUcontext context;    /* current when the call was made; NULL: none */
-    uint64_t born, died;  /* positions in the journal's order; died not 0: a tombstone */
+    uint64_t born, died;  /* positions in the journal's order; died not 0: a tombstone, or a part of one */
     struct placement placement;
     struct placement replayed; /* of the replay under way; becomes placement when the restore is complete */
 
@@ -80,9 +86,8 @@ struct record {
     struct list order_node; /* in the list of all that are there, tombstones too */
     struct list life_node;  /* live: in the list of those; tombstone: in the chained ones, if it is one */
     struct list guarded;    /* tombstones that stay because of this record */
-    struct list guard_node; /* tombstone: in its guard's guarded */
+    struct list guard_node; /* tombstone: in its guard's guarded; a part of one has no guard of its own */
     struct list dead_node;  /* tombstone: in the list of those, in the order of their deaths */
-    uint64_t made;          /* tombstone: the handle in the replay under way */
     bool hashed, detached, orphaned;
 };
 
@@ -103,6 +108,15 @@ void *journal_record_new(const struct record_kind *kind, size_t size);
  * again) the new one is dropped; the one that counts is returned.
  */
 struct record *journal_commit(struct record *record, uint64_t handle, struct record *owner);
+
+/*
+ * For replay functions: the object that the call is made on, if that is the record's owner. In a tombstone it is
+ * another one than the program held. otherwise: what the program held; for a record without an owner.
+ */
+static inline uint64_t journal_object(const struct record *record, uint64_t otherwise)
+{
+    return record->owner ? record->owner->now : otherwise;
+}
 
 /* The live record of a kind with the handle, or NULL. The caller knows that nobody destroys it meanwhile. */
 struct record *journal_find(const struct record_kind *kind, uint64_t handle);

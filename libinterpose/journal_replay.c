@@ -176,11 +176,8 @@ static int replay_record(struct replay *replay, struct record *record)
         return refused(replay, record, "make", result);
     if (taken)
         return no_memory(replay, record);
-    if (record->died) {
-        record->made = handle;
-        return 0;
-    }
-    return check_handle(replay, record, handle);
+    record->now = handle;
+    return record->died ? 0 : check_handle(replay, record, handle);
 }
 
 static int undo_tombstone(struct replay *replay, struct record *record)
@@ -188,7 +185,7 @@ static int undo_tombstone(struct replay *replay, struct record *record)
     CUresult result;
 
     make_current(record);
-    result = record->kind->undo(record, record->made);
+    result = record->kind->undo(record, record->now);
     return result == CUDA_SUCCESS ? 0 : refused(replay, record, "destroy again", result);
 }
 

@@ -3,11 +3,23 @@
 
 #include "driver_api.h"
 #include "fault.h"
+#include "ledger.h"
 
 struct initialisation {
     struct record record;
     unsigned flags;
 };
+
+static CUresult initialise(unsigned flags)
+{
+    struct ledger_devices before;
+    CUresult result;
+
+    ledger_devices_before(&before);
+    result = driver.cuInit(flags);
+    ledger_devices_after(&before);
+    return result;
+}
 
 static CUresult replay(struct record *record, uint64_t *handle)
 {
@@ -15,7 +27,7 @@ static CUresult replay(struct record *record, uint64_t *handle)
 
     if (fault_here(FAULT_replay_init, &err))
         return CUDA_ERROR_UNKNOWN;
-    return driver.cuInit(container_of(record, struct initialisation, record)->flags);
+    return initialise(container_of(record, struct initialisation, record)->flags);
 }
 
 static const struct record_kind driver_kind = {.name = "driver", .replay = replay};
@@ -30,7 +42,7 @@ CUresult driver_initialise(unsigned flags)
     if (__atomic_load_n(&recorded, __ATOMIC_ACQUIRE))
         return driver.cuInit(flags);
     journal_note();
-    result = driver.cuInit(flags);
+    result = initialise(flags);
     if (result != CUDA_SUCCESS || __atomic_exchange_n(&recorded, true, __ATOMIC_ACQ_REL))
         return journal_discard(result);
     one = journal_record_new(&driver_kind, sizeof *one);

@@ -18,21 +18,21 @@ struct first_use {
     CUfunction function; /* or a kernel's handle */
 };
 
-static CUresult load(CUfunction function)
+/* Launches take a kernel's handle as well; cuFuncLoad does not. */
+static bool is_kernel(const struct record *use, CUfunction function)
 {
-    CUfunction of_kernel;
-
-    /* Launches take a kernel's handle as well; cuFuncLoad does not. */
-    if (!journal_find(&function_kind, (uint64_t)function) &&
-        driver.cuKernelGetFunction(&of_kernel, (CUkernel)function) == CUDA_SUCCESS)
-        function = of_kernel;
-    return driver.cuFuncLoad(function);
+    return use->owner ? use->owner->kind == &kernel_kind : !journal_find(&function_kind, (uint64_t)function);
 }
 
 static CUresult replay(struct record *record, uint64_t *handle)
 {
-    CUresult result = load(container_of(record, struct first_use, record)->function);
+    const struct first_use *one = container_of(record, struct first_use, record);
+    CUfunction function = (CUfunction)journal_object(record, (uint64_t)one->function), of_kernel;
+    CUresult result;
 
+    if (is_kernel(record, function) && driver.cuKernelGetFunction(&of_kernel, (CUkernel)function) == CUDA_SUCCESS)
+        function = of_kernel;
+    result = driver.cuFuncLoad(function);
     *handle = record->handle;
     /* A driver before 12.4 has no cuFuncLoad, and no other way to load without a launch. */
     return result == CUDA_ERROR_NOT_FOUND && !driver_api_has(ROW_cuFuncLoad) ? CUDA_SUCCESS : result;

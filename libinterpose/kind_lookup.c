@@ -21,21 +21,22 @@ struct lookup {
 static CUresult replay(struct record *record, uint64_t *handle)
 {
     const struct lookup *one = container_of(record, struct lookup, record);
+    uint64_t object = journal_object(record, one->object);
     size_t size;
 
     switch (one->call) {
     case LOOKUP_MODULE_FUNCTION:
-        return driver.cuModuleGetFunction((CUfunction *)handle, (CUmodule)one->object, one->name);
+        return driver.cuModuleGetFunction((CUfunction *)handle, (CUmodule)object, one->name);
     case LOOKUP_MODULE_VARIABLE:
-        return driver.cuModuleGetGlobal_v2((CUdeviceptr *)handle, &size, (CUmodule)one->object, one->name);
+        return driver.cuModuleGetGlobal_v2((CUdeviceptr *)handle, &size, (CUmodule)object, one->name);
     case LOOKUP_LIBRARY_KERNEL:
-        return driver.cuLibraryGetKernel((CUkernel *)handle, (CUlibrary)one->object, one->name);
+        return driver.cuLibraryGetKernel((CUkernel *)handle, (CUlibrary)object, one->name);
     case LOOKUP_LIBRARY_MODULE:
-        return driver.cuLibraryGetModule((CUmodule *)handle, (CUlibrary)one->object);
+        return driver.cuLibraryGetModule((CUmodule *)handle, (CUlibrary)object);
     case LOOKUP_LIBRARY_VARIABLE:
-        return driver.cuLibraryGetGlobal((CUdeviceptr *)handle, &size, (CUlibrary)one->object, one->name);
+        return driver.cuLibraryGetGlobal((CUdeviceptr *)handle, &size, (CUlibrary)object, one->name);
     case LOOKUP_KERNEL_FUNCTION:
-        return driver.cuKernelGetFunction((CUfunction *)handle, (CUkernel)one->object);
+        return driver.cuKernelGetFunction((CUfunction *)handle, (CUkernel)object);
     }
     return CUDA_ERROR_NOT_SUPPORTED;
 }
@@ -45,16 +46,18 @@ static void release(struct record *record)
     free(container_of(record, struct lookup, record)->name);
 }
 
-#define LOOKUP_KIND(text)                                                                                    \
+/*
+ * A lookup may load the module, or a library's module into the context, which gives device addresses in that order. A
+ * kernel belongs to no context.
+ */
+#define LOOKUP_KIND(text, takes_memory)                                                                      \
     {                                                                                                        \
-        .name = text, .replay = replay, .release = release                                                   \
+        .name = text, .replay = replay, .release = release, .order_matters = takes_memory                    \
     }
-const struct record_kind function_kind = LOOKUP_KIND("function");
-const struct record_kind kernel_kind = LOOKUP_KIND("kernel");
-const struct record_kind library_module_kind = LOOKUP_KIND("library module");
-/* its first lookup may load the module into the context, which gives device addresses in that order */
-const struct record_kind variable_kind = {
-    .name = "variable", .replay = replay, .release = release, .order_matters = true};
+const struct record_kind function_kind = LOOKUP_KIND("function", true);
+const struct record_kind kernel_kind = LOOKUP_KIND("kernel", false);
+const struct record_kind library_module_kind = LOOKUP_KIND("library module", true);
+const struct record_kind variable_kind = LOOKUP_KIND("variable", true);
 
 CUresult lookup_keep(const struct record_kind *kind, enum lookup_call call, uint64_t object, const char *name,
                      uint64_t handle, struct record *owner)

@@ -126,6 +126,14 @@ CUresult track_cuModuleUnload(CUmodule hmod)
 
 /* ---- what is looked up in it */
 
+/* A library's module is one too. */
+static struct record *find_module(CUmodule module)
+{
+    struct record *record = journal_find(&module_kind, (uint64_t)module);
+
+    return record ? record : journal_find(&library_module_kind, (uint64_t)module);
+}
+
 CUresult track_cuModuleGetFunction(CUfunction *hfunc, CUmodule hmod, const char *name)
 {
     CUresult result;
@@ -135,7 +143,7 @@ CUresult track_cuModuleGetFunction(CUfunction *hfunc, CUmodule hmod, const char 
     if (result != CUDA_SUCCESS)
         return journal_discard(result);
     return lookup_keep(&function_kind, LOOKUP_MODULE_FUNCTION, (uint64_t)hmod, name, (uint64_t)*hfunc,
-                       journal_find(&module_kind, (uint64_t)hmod));
+                       find_module(hmod));
 }
 
 CUresult track_cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule hmod, const char *name)
@@ -153,7 +161,7 @@ CUresult track_cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule h
     if (bytes)
         *bytes = size;
     return lookup_keep(&variable_kind, LOOKUP_MODULE_VARIABLE, (uint64_t)hmod, name, address,
-                       journal_find(&module_kind, (uint64_t)hmod));
+                       find_module(hmod));
 }
 
 /* Addresses of 32 bits: no 64-bit driver has variables there; it answers. */

@@ -60,18 +60,27 @@ static struct {
 } streams[STREAMS_MAX];
 static size_t stream_count;
 
+static int stream_descriptor(void *stream, bool directory)
+{
+    return directory ? dirfd(stream) : fileno(stream);
+}
+
 void ledger_stream_add(void *stream, bool directory)
 {
+    if (!stream)
+        return;
+    ledger_descriptor_add(stream_descriptor(stream, directory));
     pthread_mutex_lock(&lock);
-    if (stream && stream_count < STREAMS_MAX) {
+    if (stream_count < STREAMS_MAX) {
         streams[stream_count].stream = stream;
         streams[stream_count++].directory = directory;
     }
     pthread_mutex_unlock(&lock);
 }
 
-void ledger_stream_remove(void *stream)
+void ledger_stream_remove(void *stream, bool directory)
 {
+    ledger_descriptor_remove(stream_descriptor(stream, directory));
     pthread_mutex_lock(&lock);
     for (size_t i = 0; i < stream_count; i++)
         if (streams[i].stream == stream) {
@@ -84,11 +93,14 @@ void ledger_stream_remove(void *stream)
 static void close_streams(void)
 {
     while (stream_count > 0) {
-        stream_count--;
-        if (streams[stream_count].directory)
-            closedir(streams[stream_count].stream);
+        void *stream = streams[--stream_count].stream;
+        bool directory = streams[stream_count].directory;
+
+        ledger_descriptor_remove(stream_descriptor(stream, directory));
+        if (directory)
+            closedir(stream);
         else
-            fclose(streams[stream_count].stream);
+            fclose(stream);
     }
 }
 
@@ -217,24 +229,82 @@ void ledger_get_stats(struct ledger_stats *stats)
     stats->keys = ledger_keys_count();
 }
 
-bool ledger_find_foreign_device(int *fd, char *path, size_t size)
+/* ---- device files that are open, but not in the ledger */
+
+/* Calls f for each until it returns true. */
+static bool each_foreign_device(bool (*f)(int fd, const char *path, void *arg), void *arg)
 {
     DIR *directory = opendir("/proc/self/fd");
     struct dirent *entry;
     bool found = false;
 
     while (directory && !found && (entry = readdir(directory))) {
-        ssize_t length = readlinkat(dirfd(directory), entry->d_name, path, size - 1);
+        char path[256];
+        ssize_t length = readlinkat(dirfd(directory), entry->d_name, path, sizeof path - 1);
+        int fd = atoi(entry->d_name);
 
-        if (length <= 0)
+        if (length <= 0 || ledger_descriptor_is_driver(fd))
             continue;
         path[length] = '\0';
-        *fd = atoi(entry->d_name);
-        found = !strncmp(path, "/dev/nvidia", 11) && !ledger_descriptor_is_driver(*fd);
+        found = !strncmp(path, "/dev/nvidia", 11) && f(fd, path, arg);
     }
     if (directory)
         closedir(directory);
     return found;
+}
+
+static bool remember_device(int fd, const char *path, void *arg)
+{
+    struct ledger_devices *before = arg;
+
+    if (before->count < LEDGER_DEVICES_MAX)
+        before->fds[before->count++] = fd;
+    return false;
+}
+
+void ledger_devices_before(struct ledger_devices *before)
+{
+    before->count = 0;
+    each_foreign_device(remember_device, before);
+}
+
+static bool adopt_device(int fd, const char *path, void *arg)
+{
+    const struct ledger_devices *before = arg;
+
+    for (unsigned i = 0; i < before->count; i++)
+        if (before->fds[i] == fd)
+            return false;
+    log_debug("descriptor %d (%s) was opened past the imports", fd, path);
+    ledger_descriptor_add(fd);
+    return false;
+}
+
+void ledger_devices_after(struct ledger_devices *before)
+{
+    each_foreign_device(adopt_device, before);
+}
+
+struct found_device {
+    int *fd;
+    char *path;
+    size_t size;
+};
+
+static bool tell_device(int fd, const char *path, void *arg)
+{
+    struct found_device *found = arg;
+
+    *found->fd = fd;
+    snprintf(found->path, found->size, "%s", path);
+    return true;
+}
+
+bool ledger_find_foreign_device(int *fd, char *path, size_t size)
+{
+    struct found_device found = {fd, path, size};
+
+    return each_foreign_device(tell_device, &found);
 }
 
 int ledger_release(const struct interval *keep, size_t keep_count, struct error *err)
@@ -244,9 +314,8 @@ int ledger_release(const struct interval *keep, size_t keep_count, struct error 
         return -1;
     close_streams();
     close_descriptors();
-    if (release_maps(keep, keep_count, err))
+    if (release_maps(keep, keep_count, err) || ledger_keys_delete(err))
         return -1;
-    ledger_keys_delete();
     ledger_handlers_forget();
     return 0;
 }

@@ -24,9 +24,9 @@ void ledger_descriptor_add(int fd);
 void ledger_descriptor_remove(int fd);
 bool ledger_descriptor_is_driver(int fd);
 
-/* Streams of libc that the driver has open; on release they are closed with fclose or closedir. */
+/* Streams of libc that the driver has open, with their descriptors; closed with fclose or closedir on release. */
 void ledger_stream_add(void *stream, bool directory);
-void ledger_stream_remove(void *stream);
+void ledger_stream_remove(void *stream, bool directory); /* before it is closed */
 
 void ledger_map_add(uint64_t address, uint64_t size);
 /*
@@ -54,6 +54,8 @@ void ledger_check_caller(void);
 
 int ledger_key_create(pthread_key_t *key, void (*destructor)(void *));
 int ledger_key_delete(pthread_key_t key);
+void *ledger_key_get(pthread_key_t key);
+int ledger_key_set(pthread_key_t key, const void *value);
 
 int ledger_exit_handler(void (*handler)(void *), void *argument, void *dso);
 int ledger_fork_handler(void (*prepare)(void), void (*parent)(void), void (*child)(void));
@@ -68,6 +70,18 @@ struct ledger_stats {
     unsigned descriptors, threads, keys, maps;
 };
 void ledger_get_stats(struct ledger_stats *stats);
+
+/*
+ * The driver opens some device files (/dev/nvidia-caps/...) by system calls of its own: what is new after one of its
+ * initialisations is its own too. Around each of them, in first calls and in replays.
+ */
+#define LEDGER_DEVICES_MAX 64
+struct ledger_devices {
+    int fds[LEDGER_DEVICES_MAX];
+    unsigned count;
+};
+void ledger_devices_before(struct ledger_devices *before);
+void ledger_devices_after(struct ledger_devices *before);
 
 /* The descriptors of device files (/dev/nvidia*) that did not come from the driver: *fd and its path; false if none. */
 bool ledger_find_foreign_device(int *fd, char *path, size_t size);

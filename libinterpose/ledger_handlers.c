@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "driver_api.h"
 #include "gate.h"
@@ -72,6 +73,51 @@ BANK(TRAMPOLINE, 1)
 #define NAME(bank_, slot_) trampoline_##bank_##_##slot_,
 static void (*const trampolines[BANKS][KEYS_MAX])(void *) = {{BANK(NAME, 0)}, {BANK(NAME, 1)}};
 
+/*
+ * A key number that the driver uses but did not get from here was made by a constructor, before the imports were patched
+ * (libcuda 580 makes one). The number lives in the pristine segment, so it stays, and threads have values of an earlier
+ * driver under it. Made anew under the same number, at each restart, it has no values. It has no destructor then, since
+ * libc does not tell the original one; what that would free goes with the driver's heap.
+ */
+#define KEY_NUMBERS_MAX 1024 /* PTHREAD_KEYS_MAX */
+static bool own[KEY_NUMBERS_MAX], foreign[KEY_NUMBERS_MAX];
+
+static void note_key(pthread_key_t key)
+{
+    if (key < KEY_NUMBERS_MAX && !__atomic_load_n(&own[key], __ATOMIC_RELAXED) &&
+        !__atomic_load_n(&foreign[key], __ATOMIC_RELAXED))
+        __atomic_store_n(&foreign[key], true, __ATOMIC_RELAXED);
+}
+
+void *ledger_key_get(pthread_key_t key)
+{
+    note_key(key);
+    return pthread_getspecific(key);
+}
+
+int ledger_key_set(pthread_key_t key, const void *value)
+{
+    note_key(key);
+    return pthread_setspecific(key, value);
+}
+
+/* libc gives the lowest free number: what it gives before that one is handed back. */
+static bool renew_key(pthread_key_t key)
+{
+    pthread_key_t others[KEY_NUMBERS_MAX];
+    unsigned count = 0;
+    bool renewed = false;
+
+    pthread_key_delete(key);
+    while (!renewed && count < KEY_NUMBERS_MAX && pthread_key_create(&others[count], NULL) == 0) {
+        renewed = others[count] == key;
+        count += !renewed;
+    }
+    while (count > 0)
+        pthread_key_delete(others[--count]);
+    return renewed;
+}
+
 int ledger_key_create(pthread_key_t *key, void (*destructor)(void *))
 {
     int result = EAGAIN;
@@ -85,6 +131,8 @@ int ledger_key_create(pthread_key_t *key, void (*destructor)(void *))
             keys[bank][slot].key = *key;
             keys[bank][slot].destructor = destructor;
             keys[bank][slot].used = true;
+            if (*key < KEY_NUMBERS_MAX)
+                own[*key] = true;
         }
         break;
     }
@@ -98,6 +146,8 @@ int ledger_key_delete(pthread_key_t key)
     for (unsigned slot = 0; slot < KEYS_MAX; slot++)
         if (keys[bank][slot].used && keys[bank][slot].key == key)
             keys[bank][slot].used = false;
+    if (key < KEY_NUMBERS_MAX)
+        own[key] = foreign[key] = false;
     pthread_mutex_unlock(&lock);
     return pthread_key_delete(key);
 }
@@ -111,14 +161,21 @@ unsigned ledger_keys_count(void)
     return count;
 }
 
-void ledger_keys_delete(void)
+int ledger_keys_delete(struct error *err)
 {
+    for (pthread_key_t key = 0; key < KEY_NUMBERS_MAX; key++)
+        if (foreign[key] && !renew_key(key)) {
+            error_set(err, ERROR_REFUSED, "another thread took a thread-local key of the driver meanwhile");
+            return -1;
+        }
     for (unsigned slot = 0; slot < KEYS_MAX; slot++) {
         if (keys[bank][slot].used)
             pthread_key_delete(keys[bank][slot].key);
         keys[bank][slot].used = false;
     }
+    memset(own, 0, sizeof own);
     bank = !bank;
+    return 0;
 }
 
 /* ---- exit handlers

@@ -12,7 +12,7 @@ void ledger_threads_unlock(void);
 void ledger_threads_forget(void);
 
 unsigned ledger_keys_count(void);
-void ledger_keys_delete(void);
+int ledger_keys_delete(struct error *err);
 
 void ledger_handlers_forget(void);
 void ledger_handlers_prepare(void);

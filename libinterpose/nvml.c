@@ -4,6 +4,7 @@
 
 #include "gate.h"
 #include "journal.h"
+#include "ledger.h"
 #include "lifecycle.h"
 #include "restart.h"
 #include "thunk.h"
@@ -25,14 +26,18 @@ struct initialisation {
 
 static nvmlReturn initialise(int how, unsigned flags)
 {
-    switch (how) {
-    case INIT:
-        return real_init();
-    case INIT_V2:
-        return real_init_v2();
-    default:
-        return real_init_with_flags(flags);
-    }
+    struct ledger_devices before;
+    nvmlReturn result;
+
+    ledger_devices_before(&before);
+    if (how == INIT)
+        result = real_init();
+    else if (how == INIT_V2)
+        result = real_init_v2();
+    else
+        result = real_init_with_flags(flags);
+    ledger_devices_after(&before);
+    return result;
 }
 
 static CUresult replay(struct record *record, uint64_t *handle)

@@ -1,6 +1,6 @@
 /*
- * The fake driver by itself, without the preload: what programs and the restart in place rely on. Each test runs in a
- * process of its own and opens the driver there. FAKE_DRIVER: path of the library.
+ * The fake driver by itself, without the preload: what programs and the restart in place rely on. Each test
+ * runs in a process of its own and opens the driver there. FAKE_DRIVER: path of the library.
  */
 
 #include <check.h>
@@ -47,8 +47,8 @@ static void driver_open(const char *path)
 #undef ENTRY
 }
 
-#define OK(call)               ck_assert_int_eq(call, CUDA_SUCCESS)
-#define FAILS(call, with)      ck_assert_int_eq(call, with)
+#define OK(call)          ck_assert_int_eq(call, CUDA_SUCCESS)
+#define FAILS(call, with) ck_assert_int_eq(call, with)
 
 /* The driver with the primary context of device 0. */
 static CUcontext driver_start(void)
@@ -194,6 +194,16 @@ START_TEST(init_takes_what_the_real_one_takes)
     OK(cu.cuInit(0));
     ck_assert_int_eq(thread_count(), before + 2);
     ck_assert_int_eq(device_descriptors(), 3); /* nvidiactl, nvidia-uvm, nvidia0 */
+}
+END_TEST
+
+START_TEST(closing_does_not_unload)
+{
+    CUdevice device;
+
+    driver_start();
+    ck_assert_int_eq(dlclose(cu.library), 0);
+    OK(cu.cuDeviceGet(&device, 0));
 }
 END_TEST
 
@@ -520,7 +530,8 @@ START_TEST(pointer_attributes)
     OK(cu.cuPointerGetAttribute(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, memory + 5));
     ck_assert_uint_eq(start, memory);
     OK(cu.cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, memory));
-    FAILS(cu.cuPointerGetAttribute(&start, CU_POINTER_ATTRIBUTE_HOST_POINTER, memory), CUDA_ERROR_INVALID_VALUE);
+    FAILS(cu.cuPointerGetAttribute(&start, CU_POINTER_ATTRIBUTE_HOST_POINTER, memory),
+          CUDA_ERROR_INVALID_VALUE);
     OK(cu.cuMemHostAlloc(&host, 100, 0));
     OK(cu.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUdeviceptr)(uintptr_t)host));
     ck_assert_uint_eq(type, CU_MEMORYTYPE_HOST);
@@ -847,8 +858,8 @@ START_TEST(parameters_in_a_buffer)
     OK(cu.cuMemAlloc_v2(&count, 8));
     OK(cu.cuMemcpyHtoD_v2(count, &zero, 8));
     OK(cu.cuLaunchKernel(function_get(module, "fill"), 4, 1, 1, 64, 1, 1, 0, NULL, NULL,
-                         (void *[]){CU_LAUNCH_PARAM_BUFFER_POINTER, &buffer, CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
-                                    CU_LAUNCH_PARAM_END}));
+                         (void *[]){CU_LAUNCH_PARAM_BUFFER_POINTER, &buffer, CU_LAUNCH_PARAM_BUFFER_SIZE,
+                                    &size, CU_LAUNCH_PARAM_END}));
     ck_assert_uint_eq(word_at(buffer.p + 4 * 7), KERNELS_FILL(7, 99));
     OK(cu.cuLaunchKernel(function_get(module, "check"), 4, 1, 1, 64, 1, 1, 0, NULL,
                          (void *[]){&buffer.p, &buffer.n, &buffer.seed, &count}, NULL));
@@ -1174,8 +1185,8 @@ END_TEST
 
 START_TEST(graph_made_by_hand)
 {
-    CUDA_KERNEL_NODE_PARAMS params = {.gridDimX = 1, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 1,
-                                      .blockDimY = 1, .blockDimZ = 1};
+    CUDA_KERNEL_NODE_PARAMS params = {
+        .gridDimX = 1, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 1, .blockDimY = 1, .blockDimZ = 1};
     CUDA_KERNEL_NODE_PARAMS got;
     CUdeviceptr word;
     uint32_t by = 3;
@@ -1340,17 +1351,17 @@ START_TEST(private_tables)
         CUresult (*put)(CUcontext, void *, void *, void (*)(CUcontext, void *, void *));
         CUresult (*remove)(CUcontext, void *);
         CUresult (*get)(void **, CUcontext, void *);
-    } *storage;
+    } * storage;
     const struct {
         size_t size;
         void *unused;
         CUresult (*primary)(CUcontext *, CUdevice);
-    } *runtime;
+    } * runtime;
     const struct {
         size_t size;
         int (*check)(void);
         int (*is_original)(const void *);
-    } *integrity;
+    } * integrity;
     CUcontext context, made;
     int key, value = 5;
     void *got = NULL;
@@ -1485,13 +1496,15 @@ int main(void)
     environment_clean();
     tcase_set_timeout(tests, 20);
     ADD(every_row_is_exported, what_is_not_implemented_says_so, nothing_works_before_init,
-        init_takes_what_the_real_one_takes, second_instance_cannot_start, forked_child_has_no_driver);
+        init_takes_what_the_real_one_takes, closing_does_not_unload, second_instance_cannot_start,
+        forked_child_has_no_driver);
     ADD(primary_context_keeps_its_place, context_stack, context_destroys_what_is_in_it, context_limits);
-    ADD(small_allocations_lie_512_apart, pitched_allocation_and_2d_copy, memory_sets, memory_is_seen_from_outside,
-        device_is_shared, closed_descriptors_hold_nothing, pointer_attributes, host_memory_is_registered_once,
-        virtual_memory, memory_without_access_faults, copy_of_unmapped_memory_faults);
-    ADD(module_variables, variables_take_the_first_free_place, code_is_loaded_at_first_launch, ptx_is_understood,
-        fat_binary_with_ptx, library_kernels, shared_memory_above_48_KiB_must_be_allowed,
+    ADD(small_allocations_lie_512_apart, pitched_allocation_and_2d_copy, memory_sets,
+        memory_is_seen_from_outside, device_is_shared, closed_descriptors_hold_nothing, pointer_attributes,
+        host_memory_is_registered_once, virtual_memory, memory_without_access_faults,
+        copy_of_unmapped_memory_faults);
+    ADD(module_variables, variables_take_the_first_free_place, code_is_loaded_at_first_launch,
+        ptx_is_understood, fat_binary_with_ptx, library_kernels, shared_memory_above_48_KiB_must_be_allowed,
         function_pointers_belong_to_their_module, parameters_in_a_buffer, illegal_address_is_sticky);
     ADD(streams_are_asynchronous, null_stream_waits_for_blocking_streams,
         host_functions_run_in_the_order_of_the_stream, per_thread_stream, stream_settings, events,

@@ -26,8 +26,8 @@ static CUresult arena_grow(struct arena *arena, uint64_t size)
         result = vidmem_alloc(arena->device, PAGE_SIZE_2M, &offset);
         if (result != CUDA_SUCCESS)
             return result;
-        result = pages_map(arena->device, end + done, offset, PAGE_SIZE_2M, 1u << arena->device->ordinal, true,
-                           NULL);
+        result = pages_map(arena->device, end + done, offset, PAGE_SIZE_2M, 1u << arena->device->ordinal,
+                           true, NULL);
         if (result != CUDA_SUCCESS) {
             vidmem_free(arena->device, offset, PAGE_SIZE_2M);
             return result;

@@ -58,8 +58,8 @@ static CUresult create(struct thread *self, struct context *context, CUarray *ha
     array->description = *from;
     array->pitch = (from->Width * size + 511) & ~511ull;
     array->rows = from->Height ? from->Height : 1;
-    result = block_new(context, NULL, BLOCK_DEVICE, array->pitch * array->rows * (from->Depth ? from->Depth : 1),
-                       &array->block);
+    result = block_new(context, NULL, BLOCK_DEVICE,
+                       array->pitch * array->rows * (from->Depth ? from->Depth : 1), &array->block);
     if (result != CUDA_SUCCESS || object_add(array, OBJECT_ARRAY)) {
         free(array);
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_OUT_OF_MEMORY;
@@ -128,8 +128,7 @@ static void array_delete(struct array *array)
 
 void arrays_delete_all(struct context *context)
 {
-    list_each (node, &context->arrays)
-        array_delete(container_of(node, struct array, node));
+    list_each(node, &context->arrays) array_delete(container_of(node, struct array, node));
 }
 
 CUresult cuArrayDestroy(CUarray handle)

@@ -1,8 +1,8 @@
 #ifndef FAKE_BOTH_H
 #define FAKE_BOTH_H
 /*
- * Entry points that exist for both meanings of the null stream: SYMBOL and SYMBOL_ptsz (or _ptds) call one function.
- * Their parameters name the stream `handle`; the arguments may use stream, self and context.
+ * Entry points that exist for both meanings of the null stream: SYMBOL and SYMBOL_ptsz (or _ptds) call one
+ * function. Their parameters name the stream `handle`; the arguments may use stream, self and context.
  */
 
 #include "fake.h"

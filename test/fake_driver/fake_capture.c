@@ -67,27 +67,32 @@ CUresult capture_add(struct stream *stream, struct work *work)
         work_drop(work);
         return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     }
-    node = graph_add(capture->graph, node_type(work->kind), work, stream->capture_nodes, stream->capture_count);
+    node =
+        graph_add(capture->graph, node_type(work->kind), work, stream->capture_nodes, stream->capture_count);
     if (!node)
         return CUDA_ERROR_OUT_OF_MEMORY;
     return capture_nodes_copy(&stream->capture_nodes, &stream->capture_count, &node, 1);
 }
 
-/* A global capture forbids everybody, unless the thread said otherwise; a thread's own forbids that thread. */
+/* A global capture forbids everybody, unless the thread said otherwise; a thread's own forbids that thread.
+ */
 static bool forbids(const struct capture *capture, const struct thread *self)
 {
-    if (capture->mode == CU_STREAM_CAPTURE_MODE_RELAXED || self->capture_mode == CU_STREAM_CAPTURE_MODE_RELAXED)
+    if (capture->mode == CU_STREAM_CAPTURE_MODE_RELAXED ||
+        self->capture_mode == CU_STREAM_CAPTURE_MODE_RELAXED)
         return false;
     if (capture->thread == self)
         return true;
-    return capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL && self->capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+    return capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL &&
+           self->capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
 }
 
 CUresult capture_check(struct thread *self)
 {
     CUresult result = CUDA_SUCCESS;
 
-    list_each (node, &fake.captures) {
+    list_each(node, &fake.captures)
+    {
         struct capture *capture = container_of(node, struct capture, node);
 
         if (capture->status == CU_STREAM_CAPTURE_STATUS_NONE || !forbids(capture, self))
@@ -110,7 +115,8 @@ CUresult capture_check_null(struct context *context)
 {
     if (!context || list_empty(&fake.captures))
         return CUDA_SUCCESS;
-    list_each (node, &context->streams) {
+    list_each(node, &context->streams)
+    {
         struct stream *stream = container_of(node, struct stream, node);
 
         if (stream->capture && stream->timeline->blocking) {
@@ -137,8 +143,8 @@ CUresult capture_join(struct stream *stream, const struct event *event)
         stream->capture->status = CU_STREAM_CAPTURE_STATUS_INVALIDATED;
         return CUDA_ERROR_STREAM_CAPTURE_MERGE;
     }
-    merged = realloc(stream->capture_nodes,
-                     (stream->capture_count + event->capture_count + 1) * sizeof(*merged));
+    merged =
+        realloc(stream->capture_nodes, (stream->capture_count + event->capture_count + 1) * sizeof(*merged));
     if (!merged)
         return CUDA_ERROR_OUT_OF_MEMORY;
     stream->capture_nodes = merged;
@@ -207,7 +213,8 @@ static CUresult end(struct thread *self, struct stream *stream, CUgraph *graph)
         result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     }
     capture->status = CU_STREAM_CAPTURE_STATUS_NONE;
-    list_each (node, &stream->context->streams) {
+    list_each(node, &stream->context->streams)
+    {
         struct stream *other = container_of(node, struct stream, node);
 
         if (other->capture == capture)
@@ -234,8 +241,9 @@ static CUresult is_capturing(struct stream *stream, CUstreamCaptureStatus *statu
 }
 BOTH(cuStreamIsCapturing, is_capturing, (CUstream handle, CUstreamCaptureStatus *status), (stream, status))
 
-static CUresult get_info(const struct stream *stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
-                         const CUgraphNode **nodes, const CUgraphEdgeData **edges, size_t *count)
+static CUresult get_info(const struct stream *stream, CUstreamCaptureStatus *status, cuuint64_t *id,
+                         CUgraph *graph, const CUgraphNode **nodes, const CUgraphEdgeData **edges,
+                         size_t *count)
 {
     if (!status)
         return CUDA_ERROR_INVALID_VALUE;
@@ -257,12 +265,12 @@ static CUresult get_info(const struct stream *stream, CUstreamCaptureStatus *sta
 BOTH(cuStreamGetCaptureInfo, get_info, (CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id),
      (stream, status, id, NULL, NULL, NULL, NULL))
 BOTH(cuStreamGetCaptureInfo_v2, get_info,
-     (CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph, const CUgraphNode **nodes,
-      size_t *count),
+     (CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
+      const CUgraphNode **nodes, size_t *count),
      (stream, status, id, graph, nodes, NULL, count))
 BOTH(cuStreamGetCaptureInfo_v3, get_info,
-     (CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph, const CUgraphNode **nodes,
-      const CUgraphEdgeData **edges, size_t *count),
+     (CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
+      const CUgraphNode **nodes, const CUgraphEdgeData **edges, size_t *count),
      (stream, status, id, graph, nodes, edges, count))
 
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)

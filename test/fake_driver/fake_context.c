@@ -99,7 +99,8 @@ static void local_values_drop(struct context *context)
 
 static void streams_drop(struct context *context)
 {
-    list_each (node, &context->events) {
+    list_each(node, &context->events)
+    {
         struct event *event = container_of(node, struct event, node);
 
         object_remove(event);
@@ -107,7 +108,8 @@ static void streams_drop(struct context *context)
         stamp_put(event->stamp);
         free(event);
     }
-    list_each (node, &context->streams) {
+    list_each(node, &context->streams)
+    {
         struct stream *stream = container_of(node, struct stream, node);
 
         if (stream == &context->null_stream)
@@ -119,8 +121,7 @@ static void streams_drop(struct context *context)
     }
     stream_fini(&context->null_stream);
     /* Waits of other contexts may still hold some; they must not look for this list later. */
-    list_each (node, &context->timelines)
-        list_remove(node);
+    list_each(node, &context->timelines) list_remove(node);
 }
 
 void context_close(struct context *context)
@@ -131,14 +132,12 @@ void context_close(struct context *context)
     object_remove(context);
     list_remove(&context->node);
     streams_drop(context);
-    list_each (node, &context->modules)
-        module_delete(container_of(node, struct module, node));
+    list_each(node, &context->modules) module_delete(container_of(node, struct module, node));
     arrays_delete_all(context);
     blocks_delete_all(context, NULL);
     arena_release(&context->small);
     arena_release(&context->internal);
-    list_each (node, &context->extras)
-        free(node);
+    list_each(node, &context->extras) free(node);
 }
 
 /* ---- entry points */

@@ -79,7 +79,8 @@ BOTH_SYNC(cuMemcpyDtoH_v2, copy, (void *target, CUdeviceptr source, size_t size)
 BOTH_SYNC(cuMemcpyDtoD_v2, copy, (CUdeviceptr target, CUdeviceptr source, size_t size),
           (stream, SIDE_DEVICE, target, SIDE_DEVICE, source, size, true))
 BOTH_SYNC(cuMemcpyPeer, copy,
-          (CUdeviceptr target, CUcontext target_context, CUdeviceptr source, CUcontext source_context, size_t size),
+          (CUdeviceptr target, CUcontext target_context, CUdeviceptr source, CUcontext source_context,
+           size_t size),
           (stream, SIDE_DEVICE, target, SIDE_DEVICE, source, size, true))
 BOTH(cuMemcpyAsync, copy, (CUdeviceptr target, CUdeviceptr source, size_t size, CUstream handle),
      (stream, SIDE_ANY, target, SIDE_ANY, source, size, false))
@@ -99,7 +100,11 @@ static CUresult set(struct stream *stream, uint64_t target, uint32_t element, ui
 {
     struct work work = {
         .kind = WORK_SET,
-        .set = {.target = target, .pitch = pitch, .width = width, .height = height, .element = element,
+        .set = {.target = target,
+                .pitch = pitch,
+                .width = width,
+                .height = height,
+                .element = element,
                 .value = value},
     };
     CUresult result;

@@ -46,19 +46,20 @@ static CUresult place_find(const struct place *place, uint64_t *address, uint64_
 
 CUresult copy_from_3d(struct context *context, const CUDA_MEMCPY3D *from, struct copy_work *copy)
 {
-    const struct place source = {from->srcMemoryType, (uintptr_t)from->srcHost, from->srcDevice, from->srcArray,
-                                 from->srcXInBytes,   from->srcY,               from->srcZ,      from->srcPitch,
-                                 from->srcHeight};
-    const struct place target = {from->dstMemoryType, (uintptr_t)from->dstHost, from->dstDevice, from->dstArray,
-                                 from->dstXInBytes,   from->dstY,               from->dstZ,      from->dstPitch,
-                                 from->dstHeight};
+    const struct place source = {from->srcMemoryType, (uintptr_t)from->srcHost, from->srcDevice,
+                                 from->srcArray,      from->srcXInBytes,        from->srcY,
+                                 from->srcZ,          from->srcPitch,           from->srcHeight};
+    const struct place target = {from->dstMemoryType, (uintptr_t)from->dstHost, from->dstDevice,
+                                 from->dstArray,      from->dstXInBytes,        from->dstY,
+                                 from->dstZ,          from->dstPitch,           from->dstHeight};
     CUresult result;
 
     *copy = (struct copy_work){.width = from->WidthInBytes, .height = from->Height, .depth = from->Depth};
-    result = place_find(&source, &copy->source, &copy->source_pitch, &copy->source_slice, &copy->source_device);
+    result =
+        place_find(&source, &copy->source, &copy->source_pitch, &copy->source_slice, &copy->source_device);
     if (result == CUDA_SUCCESS)
-        result =
-            place_find(&target, &copy->target, &copy->target_pitch, &copy->target_slice, &copy->target_device);
+        result = place_find(&target, &copy->target, &copy->target_pitch, &copy->target_slice,
+                            &copy->target_device);
     if (result != CUDA_SUCCESS)
         return result;
     /* A pitch of 0 means rows without gaps. */
@@ -130,13 +131,15 @@ static CUresult copy_array(struct stream *stream, struct place target, struct pl
         place_find(&source, &copy.source, &copy.source_pitch, &copy.source_slice, &copy.source_device);
 
     if (result == CUDA_SUCCESS)
-        result = place_find(&target, &copy.target, &copy.target_pitch, &copy.target_slice, &copy.target_device);
+        result =
+            place_find(&target, &copy.target, &copy.target_pitch, &copy.target_slice, &copy.target_device);
     return result == CUDA_SUCCESS ? copy_submit(stream, &copy, synchronous) : result;
 }
 
-#define IN_ARRAY(handle, offset) ((struct place){.type = CU_MEMORYTYPE_ARRAY, .array = (handle), .x = (offset)})
-#define ON_DEVICE(address)       ((struct place){.type = CU_MEMORYTYPE_DEVICE, .device = (address)})
-#define ON_HOST(pointer)         ((struct place){.type = CU_MEMORYTYPE_HOST, .host = (uintptr_t)(pointer)})
+#define IN_ARRAY(handle, offset)                                                                             \
+    ((struct place){.type = CU_MEMORYTYPE_ARRAY, .array = (handle), .x = (offset)})
+#define ON_DEVICE(address) ((struct place){.type = CU_MEMORYTYPE_DEVICE, .device = (address)})
+#define ON_HOST(pointer)   ((struct place){.type = CU_MEMORYTYPE_HOST, .host = (uintptr_t)(pointer)})
 
 BOTH_SYNC(cuMemcpyDtoA_v2, copy_array, (CUarray target, size_t offset, CUdeviceptr source, size_t size),
           (stream, IN_ARRAY(target, offset), ON_DEVICE(source), size, true))

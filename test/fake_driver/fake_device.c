@@ -172,8 +172,8 @@ static const struct {
     {90, 1}, /* preemption */
     {CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, 1},
     {92, 1},
-    {94, 1}, /* 64-bit memory operations in streams */
-    {95, 1}, /* cooperative launch */
+    {94, 1},      /* 64-bit memory operations in streams */
+    {95, 1},      /* cooperative launch */
     {97, 232448}, /* shared memory that a block may ask for */
     {CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED, 1},
     {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 1},

@@ -152,7 +152,8 @@ static CUresult elapsed(float *milliseconds, CUevent start_handle, CUevent end_h
 
     if (!milliseconds)
         return CUDA_ERROR_INVALID_VALUE;
-    if (!start || !end || !start->stamp || !end->stamp || (start->flags | end->flags) & CU_EVENT_DISABLE_TIMING)
+    if (!start || !end || !start->stamp || !end->stamp ||
+        (start->flags | end->flags) & CU_EVENT_DISABLE_TIMING)
         return CUDA_ERROR_INVALID_HANDLE;
     if (!stamp_reached(start->stamp) || !stamp_reached(end->stamp))
         return CUDA_ERROR_NOT_READY;

@@ -3,8 +3,8 @@
  *   FAKE_GPU_FAIL=NAME:N=CODE,...   the Nth call of NAME returns CODE
  *   FAKE_GPU_MOVE=NAME,...          NAME gives another handle than the order of allocations would
  *   FAKE_GPU_SLOW=NAME=MS,...       NAME takes MS milliseconds longer
- * NAME is an exported name or one without version and stream suffix. With "@restart" behind an item it holds only
- * from the second cuInit of the process on.
+ * NAME is an exported name or one without version and stream suffix. With "@restart" behind an item it holds
+ * only from the second start of the driver in the process on, with "@startN" only in the Nth start.
  */
 
 #include <fcntl.h>
@@ -16,23 +16,14 @@
 
 #include "fake.h"
 
-#define ENTRY(treatment, symbol, base, since, flavour, parameters, arguments) [ROW_##symbol] = {#symbol, #base},
+#define ENTRY(treatment, symbol, base, since, flavour, parameters, arguments)                                \
+    [ROW_##symbol] = {#symbol, #base},
 static const struct {
     const char *symbol, *base;
 } rows[ROW_COUNT] = {
 #include "driver_api.inc"
 };
 #undef ENTRY
-
-const char *row_symbol(enum fake_row row)
-{
-    return rows[row].symbol;
-}
-
-const char *row_base(enum fake_row row)
-{
-    return rows[row].base;
-}
 
 /* Start time of the process: with its pid it names the process for ever. */
 static unsigned long long start_time(void)
@@ -57,38 +48,51 @@ static unsigned long long start_time(void)
 }
 
 /*
- * Whether this process called cuInit before. Nothing of the driver's own survives a restart, so a file keeps the count.
+ * How many times the driver was started in this process, this time included. Nothing of the driver's own
+ * survives a restart, so a file keeps the count: one byte for each start.
  */
-static bool is_restart(void)
+static int count_start(void)
 {
     char path[320];
+    off_t size = -1;
     int file;
 
     snprintf(path, sizeof(path), "%s/started-%d-%llu", fake.directory, getpid(), start_time());
-    file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    file = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     if (file < 0)
-        return true;
+        return 1;
+    if (write(file, "+", 1) == 1)
+        size = lseek(file, 0, SEEK_END);
     close(file);
-    return false;
+    return size > 0 ? (int)size : 1;
 }
 
-/* Copies the next item of a list; false when it ends. Items for restarts only are skipped at the first start. */
-static bool next_item(const char **list, char *item, size_t size, bool restarted)
+/* Whether an item holds in this start; what says so is cut off. */
+static bool applies(char *item, int start)
 {
-    const char *start = *list;
-    size_t length;
-    char *mark;
+    char *mark = strchr(item, '@');
+    bool yes;
 
-    while (start && *start) {
-        length = strcspn(start, ",");
-        *list = start[length] ? start + length + 1 : start + length;
-        snprintf(item, size, "%.*s", (int)length, start);
-        mark = strstr(item, "@restart");
-        if (mark)
-            memmove(mark, mark + 8, strlen(mark + 8) + 1);
-        if (*item && (!mark || restarted))
+    if (!mark)
+        return true;
+    yes = strncmp(mark, "@restart", 8) ? start == atoi(mark + strcspn(mark, "0123456789")) : start > 1;
+    *mark = 0;
+    return yes;
+}
+
+/* Copies the next item of a list that holds in this start; false when the list ends. */
+static bool next_item(const char **list, char *item, size_t size, int start)
+{
+    const char *place = *list;
+
+    while (place && *place) {
+        size_t length = strcspn(place, ",");
+
+        snprintf(item, size, "%.*s", (int)length, place);
+        place += length + (place[length] == ',');
+        *list = place;
+        if (*item && applies(item, start))
             return true;
-        start = *list;
     }
     return false;
 }
@@ -96,26 +100,26 @@ static bool next_item(const char **list, char *item, size_t size, bool restarted
 void faults_start(void)
 {
     struct faults *faults = &fake.faults;
-    const char *fail = getenv("FAKE_GPU_FAIL"), *move = getenv("FAKE_GPU_MOVE"), *slow = getenv("FAKE_GPU_SLOW");
-    bool restarted = (fail && strstr(fail, "@restart")) || (move && strstr(move, "@restart")) ||
-                     (slow && strstr(slow, "@restart"));
+    const char *fail = getenv("FAKE_GPU_FAIL"), *move = getenv("FAKE_GPU_MOVE"),
+               *slow = getenv("FAKE_GPU_SLOW");
+    bool counted = (fail && strchr(fail, '@')) || (move && strchr(move, '@')) || (slow && strchr(slow, '@'));
+    int start;
     char item[96];
 
     /* A cuInit that failed is called again: numbers of calls go on. */
     if (faults->known)
         return;
     faults->known = true;
-    if (restarted)
-        restarted = is_restart();
-    while (faults->fail_count < 16 && next_item(&fail, item, sizeof(item), restarted)) {
+    start = counted ? count_start() : 1;
+    while (faults->fail_count < 16 && next_item(&fail, item, sizeof(item), start)) {
         struct fault *fault = &faults->fail[faults->fail_count];
 
         if (sscanf(item, "%63[^:=]:%d=%d", fault->name, &fault->number, &fault->result) == 3)
             faults->fail_count++;
     }
-    while (faults->move_count < 8 && next_item(&move, item, sizeof(item), restarted))
+    while (faults->move_count < 8 && next_item(&move, item, sizeof(item), start))
         snprintf(faults->move[faults->move_count++], sizeof(faults->move[0]), "%.63s", item);
-    while (faults->slow_count < 8 && next_item(&slow, item, sizeof(item), restarted)) {
+    while (faults->slow_count < 8 && next_item(&slow, item, sizeof(item), start)) {
         if (sscanf(item, "%63[^=]=%d", faults->slow[faults->slow_count].name,
                    &faults->slow[faults->slow_count].ms) == 2)
             faults->slow_count++;

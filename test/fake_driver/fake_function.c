@@ -46,7 +46,9 @@ static CUresult attribute_check(CUfunction_attribute attribute, int value)
     return CUDA_SUCCESS;
 }
 
-CUresult function_attribute(const struct function *function, CUfunction_attribute attribute, int *value)
+/* What was set for its kernel counts unless it was set for the function itself. */
+static CUresult function_attribute(const struct function *function, CUfunction_attribute attribute,
+                                   int *value)
 {
     const struct kernel *kernel = function->kernel;
     int device = function->module->context->device->ordinal;
@@ -106,10 +108,11 @@ CUresult kernel_work_check(const struct kernel_work *kernel)
 }
 
 static CUresult launch(struct thread *self, struct stream *stream, CUfunction handle, const uint32_t grid[3],
-                       const uint32_t block[3], uint32_t shared, bool cooperative, void **parameters, void **extra)
+                       const uint32_t block[3], uint32_t shared, bool cooperative, void **parameters,
+                       void **extra)
 {
-    struct work work = {.kind = WORK_KERNEL, .kernel = {.handle = handle, .shared = shared,
-                                                        .cooperative = cooperative}};
+    struct work work = {.kind = WORK_KERNEL,
+                        .kernel = {.handle = handle, .shared = shared, .cooperative = cooperative}};
     CUresult result = function_find(self, stream->context, handle, &work.kernel.function);
 
     if (result != CUDA_SUCCESS)
@@ -135,7 +138,8 @@ static CUresult launch(struct thread *self, struct stream *stream, CUfunction ha
     }
 
 BOTH(cuLaunchKernel, launch,
-     (CUfunction function, GRID, BLOCK, unsigned int shared, CUstream handle, void **parameters, void **extra),
+     (CUfunction function, GRID, BLOCK, unsigned int shared, CUstream handle, void **parameters,
+      void **extra),
      (self, stream, function, SHAPE, shared, false, parameters, extra))
 BOTH(cuLaunchCooperativeKernel, launch,
      (CUfunction function, GRID, BLOCK, unsigned int shared, CUstream handle, void **parameters),
@@ -153,7 +157,8 @@ static CUresult launch_ex(struct thread *self, struct context *context, const CU
         if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE)
             cooperative = config->attrs[i].value.cooperative;
     }
-    return launch(self, stream, function, (const uint32_t[3]){config->gridDimX, config->gridDimY, config->gridDimZ},
+    return launch(self, stream, function,
+                  (const uint32_t[3]){config->gridDimX, config->gridDimY, config->gridDimZ},
                   (const uint32_t[3]){config->blockDimX, config->blockDimY, config->blockDimZ},
                   config->sharedMemBytes, cooperative, parameters, extra);
 }
@@ -166,7 +171,8 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, voi
     return launch_ex(self, context, config, config->hStream, function, parameters, extra);
 }
 
-CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction function, void **parameters, void **extra)
+CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction function, void **parameters,
+                               void **extra)
 {
     CALL(cuLaunchKernelEx_ptsz, NEEDS_CONTEXT);
     if (!config)
@@ -302,8 +308,9 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction fun
     return occupancy(self, context, blocks, function, block_size, shared);
 }
 
-CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, CUfunction function, int block_size,
-                                                              size_t shared, unsigned int flags)
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, CUfunction function,
+                                                              int block_size, size_t shared,
+                                                              unsigned int flags)
 {
     CALL(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, NEEDS_CONTEXT);
     return occupancy(self, context, blocks, function, block_size, shared);

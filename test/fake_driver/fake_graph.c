@@ -6,7 +6,6 @@
 #include "fake.h"
 #include "fake_both.h"
 #include "fake_copy.h"
-#include "fake_graph.h"
 
 enum { SLAB_NODES = 16 };
 
@@ -22,7 +21,8 @@ static struct graph_node *node_place(struct graph *graph)
 {
     struct slab *slab;
 
-    list_each (node, &graph->slabs) {
+    list_each(node, &graph->slabs)
+    {
         slab = container_of(node, struct slab, node);
         for (int i = 0; i < SLAB_NODES; i++) {
             if (!slab->nodes[i].used)
@@ -115,7 +115,8 @@ struct graph *graph_new(struct thread *self)
 
 void graph_delete(struct graph *graph)
 {
-    list_each (place, &graph->slabs) {
+    list_each(place, &graph->slabs)
+    {
         struct slab *slab = container_of(place, struct slab, node);
 
         for (int i = 0; i < SLAB_NODES; i++) {
@@ -270,7 +271,8 @@ CUresult cuGraphGetEdges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, size
     return get_edges(graph, from, to, count);
 }
 
-CUresult cuGraphGetEdges_v2(CUgraph graph, CUgraphNode *from, CUgraphNode *to, CUgraphEdgeData *data, size_t *count)
+CUresult cuGraphGetEdges_v2(CUgraph graph, CUgraphNode *from, CUgraphNode *to, CUgraphEdgeData *data,
+                            size_t *count)
 {
     CALL(cuGraphGetEdges_v2, NEEDS_INIT);
     CUresult result = get_edges(graph, from, to, count);
@@ -328,7 +330,8 @@ static CUresult add_dependencies(CUgraph handle, const CUgraphNode *from, const 
     if (!graph)
         return CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; i < count; i++) {
-        struct graph_node *source = object_find(from[i], OBJECT_NODE), *target = object_find(to[i], OBJECT_NODE);
+        struct graph_node *source = object_find(from[i], OBJECT_NODE),
+                          *target = object_find(to[i], OBJECT_NODE);
         struct graph_node **larger;
 
         /* A launch runs the nodes in the order of their creation. */

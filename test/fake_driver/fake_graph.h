@@ -1,7 +1,37 @@
 #ifndef FAKE_GRAPH_H
 #define FAKE_GRAPH_H
+/* Graphs: nodes are work that waits to be launched. */
 
-#include "fake.h"
+#include "fake_queue.h"
+
+struct graph_node {
+    enum object_kind kind;
+    bool used;
+    CUgraphNodeType type;
+    struct graph *graph;
+    uint32_t index; /* order of creation */
+    struct work work;
+    struct graph_node **dependencies;
+    size_t dependency_count;
+    CUlaunchAttributeValue attributes[18];
+    void **parameter_pointers; /* what cuGraphKernelNodeGetParams hands out */
+};
+
+struct graph {
+    enum object_kind kind;
+    struct list slabs; /* of nodes */
+    uint32_t created;
+    struct list node; /* in fake.graphs */
+};
+
+struct graph_node *graph_add(struct graph *graph, CUgraphNodeType type, struct work *work,
+                             struct graph_node *const *dependencies, size_t count);
+struct graph *graph_new(struct thread *self);
+void graph_delete(struct graph *graph);
+void graph_body_put(struct graph_body *body);
+void graph_body_get(struct graph_body *body);
+CUresult graph_body_run(struct context *context, struct graph_body *body,
+                        struct thread *thread); /* no lock */
 
 enum { NODE_KERNEL = 0, NODE_COPY, NODE_SET, NODE_HOST, NODE_GRAPH, NODE_EMPTY };
 

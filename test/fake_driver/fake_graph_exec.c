@@ -5,7 +5,6 @@
 
 #include "fake.h"
 #include "fake_both.h"
-#include "fake_graph.h"
 
 /* Shared with launches that are under way. */
 struct graph_body {
@@ -98,7 +97,8 @@ static CUresult instantiate(struct thread *self, CUgraphExec *handle, CUgraph gr
     return CUDA_SUCCESS;
 }
 
-CUresult cuGraphInstantiate(CUgraphExec *handle, CUgraph graph, CUgraphNode *error_node, char *log, size_t log_size)
+CUresult cuGraphInstantiate(CUgraphExec *handle, CUgraph graph, CUgraphNode *error_node, char *log,
+                            size_t log_size)
 {
     CALL(cuGraphInstantiate, NEEDS_CONTEXT);
     return instantiate(self, handle, graph, 0);
@@ -134,7 +134,8 @@ static CUresult instantiate_with(struct thread *self, CUgraphExec *handle, CUgra
     return instantiate(self, handle, graph, params->flags);
 }
 
-CUresult cuGraphInstantiateWithParams(CUgraphExec *handle, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params)
+CUresult cuGraphInstantiateWithParams(CUgraphExec *handle, CUgraph graph,
+                                      CUDA_GRAPH_INSTANTIATE_PARAMS *params)
 {
     CALL(cuGraphInstantiateWithParams, NEEDS_CONTEXT);
     return instantiate_with(self, handle, graph, params);
@@ -231,7 +232,8 @@ static CUresult set_kernel(struct thread *self, struct context *context, CUgraph
     return result == CUDA_SUCCESS ? replace(exec, (const struct graph_node *)node_handle, &work) : result;
 }
 
-CUresult cuGraphExecKernelNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1 *from)
+CUresult cuGraphExecKernelNodeSetParams(CUgraphExec exec, CUgraphNode node,
+                                        const CUDA_KERNEL_NODE_PARAMS_v1 *from)
 {
     CALL(cuGraphExecKernelNodeSetParams, NEEDS_CONTEXT);
     CUDA_KERNEL_NODE_PARAMS wide = kernel_params_widen(from);
@@ -239,7 +241,8 @@ CUresult cuGraphExecKernelNodeSetParams(CUgraphExec exec, CUgraphNode node, cons
     return set_kernel(self, context, exec, node, &wide);
 }
 
-CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *from)
+CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node,
+                                           const CUDA_KERNEL_NODE_PARAMS *from)
 {
     CALL(cuGraphExecKernelNodeSetParams_v2, NEEDS_CONTEXT);
     return from ? set_kernel(self, context, exec, node, from) : CUDA_ERROR_INVALID_VALUE;

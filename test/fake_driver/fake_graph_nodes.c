@@ -5,7 +5,6 @@
 
 #include "fake.h"
 #include "fake_copy.h"
-#include "fake_graph.h"
 
 /* ---- kernels */
 
@@ -64,11 +63,12 @@ CUresult cuGraphAddKernelNode(CUgraphNode *node, CUgraph graph, const CUgraphNod
     return add_kernel(self, context, node, graph, dependencies, count, &wide);
 }
 
-CUresult cuGraphAddKernelNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
-                                 const CUDA_KERNEL_NODE_PARAMS *from)
+CUresult cuGraphAddKernelNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
+                                 size_t count, const CUDA_KERNEL_NODE_PARAMS *from)
 {
     CALL(cuGraphAddKernelNode_v2, NEEDS_CONTEXT);
-    return from ? add_kernel(self, context, node, graph, dependencies, count, from) : CUDA_ERROR_INVALID_VALUE;
+    return from ? add_kernel(self, context, node, graph, dependencies, count, from)
+                : CUDA_ERROR_INVALID_VALUE;
 }
 
 static CUresult kernel_params(CUgraphNode handle, CUDA_KERNEL_NODE_PARAMS *params)
@@ -201,7 +201,8 @@ CUresult cuGraphAddMemcpyNode(CUgraphNode *node, CUgraph graph, const CUgraphNod
     if (!from || !owner)
         return CUDA_ERROR_INVALID_VALUE;
     result = copy_from_3d(owner, from, &work.copy);
-    return result == CUDA_SUCCESS ? graph_add_checked(node, graph, NODE_COPY, &work, dependencies, count) : result;
+    return result == CUDA_SUCCESS ? graph_add_checked(node, graph, NODE_COPY, &work, dependencies, count)
+                                  : result;
 }
 
 CUresult cuGraphMemcpyNodeGetParams(CUgraphNode handle, CUDA_MEMCPY3D *params)

@@ -1,6 +1,6 @@
 /*
- * Module images: PTX text, or a fat binary with uncompressed PTX in it. Of PTX only what stands at the outer level is
- * read: kernels with their parameters, device functions, variables. The code itself is in kernels.c.
+ * Module images: PTX text, or a fat binary with uncompressed PTX in it. Of PTX only what stands at the outer
+ * level is read: kernels with their parameters, device functions, variables. The code itself is in kernels.c.
  */
 
 #include <ctype.h>

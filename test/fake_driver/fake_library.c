@@ -11,7 +11,8 @@ CUresult library_module(struct thread *self, struct library *library, struct con
     struct module *module;
     CUresult result;
 
-    list_each (node, &library->modules) {
+    list_each(node, &library->modules)
+    {
         module = container_of(node, struct module, library_node);
         if (module->context == context) {
             *out = module;
@@ -80,15 +81,16 @@ static CUresult load(struct thread *self, CUlibrary *handle, const void *data)
 }
 
 CUresult cuLibraryLoadData(CUlibrary *handle, const void *data, CUjit_option *jit_options, void **jit_values,
-                           unsigned int jit_count, CUlibraryOption *options, void **values, unsigned int count)
+                           unsigned int jit_count, CUlibraryOption *options, void **values,
+                           unsigned int count)
 {
     CALL(cuLibraryLoadData, NEEDS_INIT);
     return load(self, handle, data);
 }
 
-CUresult cuLibraryLoadFromFile(CUlibrary *handle, const char *path, CUjit_option *jit_options, void **jit_values,
-                               unsigned int jit_count, CUlibraryOption *options, void **values,
-                               unsigned int count)
+CUresult cuLibraryLoadFromFile(CUlibrary *handle, const char *path, CUjit_option *jit_options,
+                               void **jit_values, unsigned int jit_count, CUlibraryOption *options,
+                               void **values, unsigned int count)
 {
     CALL(cuLibraryLoadFromFile, NEEDS_INIT);
     char *data;
@@ -110,8 +112,7 @@ CUresult cuLibraryUnload(CUlibrary handle)
         return CUDA_ERROR_INVALID_HANDLE;
     for (int i = 0; i < fake.device_count; i++)
         device_wait(&fake.devices[i]);
-    list_each (node, &library->modules)
-        module_delete(container_of(node, struct module, library_node));
+    list_each(node, &library->modules) module_delete(container_of(node, struct module, library_node));
     for (uint32_t i = 0; i < library->image->entry_count; i++)
         object_remove(&library->kernels[i]);
     object_remove(library);

@@ -128,7 +128,7 @@ CUresult range_check(const struct context *context, uint64_t address, uint64_t s
 
     if (block)
         return size <= block->range.address + block->range.size - address ? CUDA_SUCCESS
-                                                                         : CUDA_ERROR_INVALID_VALUE;
+                                                                          : CUDA_ERROR_INVALID_VALUE;
     /* In reserved space it is the copy itself that finds out. */
     if (range_find(&fake.reservations, address))
         return CUDA_SUCCESS;

@@ -15,8 +15,8 @@ static CUresult variable_load(struct module *module, struct variable *variable)
 {
     struct context *context = module->context;
     uint64_t size = variable->image->size;
-    uint64_t alignment = variable->image->alignment > VARIABLE_ALIGNMENT ? variable->image->alignment
-                                                                         : VARIABLE_ALIGNMENT;
+    uint64_t alignment =
+        variable->image->alignment > VARIABLE_ALIGNMENT ? variable->image->alignment : VARIABLE_ALIGNMENT;
     struct block *block = calloc(1, sizeof(*block));
     CUresult result;
 
@@ -62,8 +62,8 @@ static void variable_unload(struct module *module, struct variable *variable)
 CUresult module_load_variables(struct module *module)
 {
     for (uint32_t i = 0; i < module->image->variable_count; i++) {
-        CUresult result = module->variables[i].address ? CUDA_SUCCESS
-                                                       : variable_load(module, &module->variables[i]);
+        CUresult result =
+            module->variables[i].address ? CUDA_SUCCESS : variable_load(module, &module->variables[i]);
 
         if (result != CUDA_SUCCESS)
             return result;
@@ -82,7 +82,7 @@ struct variable *module_find_variable(struct module *module, const char *name)
 
 /* ---- code */
 
-struct function *module_find_function(struct module *module, const char *name)
+static struct function *module_find_function(struct module *module, const char *name)
 {
     for (uint32_t i = 0; i < module->image->entry_count; i++) {
         if (!strcmp(module->functions[i].image->name, name))
@@ -141,7 +141,8 @@ CUresult function_load(struct function *function)
     return result;
 }
 
-static void function_start(struct function *function, struct module *module, const struct image_function *image)
+static void function_start(struct function *function, struct module *module,
+                           const struct image_function *image)
 {
     *function = (struct function){.kind = OBJECT_FUNCTION, .module = module, .image = image};
     function->attributes[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK] = 1024;
@@ -154,8 +155,8 @@ static void function_start(struct function *function, struct module *module, con
 
 /* ---- modules */
 
-CUresult module_new(struct thread *self, struct context *context, struct image *image, struct library *library,
-                    struct module **out)
+CUresult module_new(struct thread *self, struct context *context, struct image *image,
+                    struct library *library, struct module **out)
 {
     struct module *module = handle_alloc(self, sizeof(*module));
 
@@ -271,7 +272,8 @@ CUresult cuModuleLoadDataEx(CUmodule *handle, const void *data, unsigned int cou
         /* Nothing to say: an empty log. Its size is written to the array of values itself. */
         if ((options[i] == CU_JIT_INFO_LOG_BUFFER || options[i] == CU_JIT_ERROR_LOG_BUFFER) && values[i])
             *(char *)values[i] = 0;
-        if (options[i] == CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES || options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES)
+        if (options[i] == CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES ||
+            options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES)
             values[i] = NULL;
     }
     return load(self, context, handle, data);

@@ -70,7 +70,8 @@ void object_remove(const void *handle)
     table->slots[slot].handle = NULL;
     table->used--;
     /* Those behind it may have been pushed past this slot. */
-    for (slot = (slot + 1) & (table->size - 1); table->slots[slot].handle; slot = (slot + 1) & (table->size - 1)) {
+    for (slot = (slot + 1) & (table->size - 1); table->slots[slot].handle;
+         slot = (slot + 1) & (table->size - 1)) {
         moved = table->slots[slot];
         table->slots[slot].handle = NULL;
         table->slots[slot_of(table, moved.handle)] = moved;

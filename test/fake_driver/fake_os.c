@@ -1,4 +1,5 @@
-/* What cuInit takes from the system: device files, a socket, descriptors by raw system calls, threads, memory. */
+/* What cuInit takes from the system: device files, a socket, descriptors by raw system calls, threads,
+ * memory. */
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -66,9 +67,11 @@ static int table_prepare(struct device *device)
         share_lock(device->file, SHARE_LOCK_TABLE, F_UNLCK, 0);
         return -1;
     }
-    if (pwrite(device->file, &device->size, sizeof(device->size), 0) != sizeof(device->size) || slot_take(device) ||
+    if (pwrite(device->file, &device->size, sizeof(device->size), 0) != sizeof(device->size) ||
+        slot_take(device) ||
         pwrite(device->file, &share, sizeof(share),
-               (off_t)(offsetof(struct share_table, shares) + device->slot * sizeof(share))) != sizeof(share)) {
+               (off_t)(offsetof(struct share_table, shares) + device->slot * sizeof(share))) !=
+            sizeof(share)) {
         share_lock(device->file, SHARE_LOCK_TABLE, F_UNLCK, 0);
         return -1;
     }
@@ -175,7 +178,8 @@ static void thread_gone(void *argument)
     struct thread *thread = argument;
 
     pthread_mutex_lock(&fake.lock);
-    list_each (node, &thread->streams) {
+    list_each(node, &thread->streams)
+    {
         struct stream *stream = container_of(node, struct stream, thread_node);
 
         list_remove(node);

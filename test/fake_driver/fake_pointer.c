@@ -125,7 +125,8 @@ static size_t attribute_size(CUpointer_attribute attribute)
 }
 
 /* An address that the driver doesn't know gives zeros, not an error. */
-CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *wanted, void **data, CUdeviceptr address)
+CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *wanted, void **data,
+                                CUdeviceptr address)
 {
     CALL(cuPointerGetAttributes, NEEDS_INIT);
     struct pointer pointer;

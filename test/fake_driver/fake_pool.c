@@ -196,10 +196,10 @@ static CUresult alloc_async(struct stream *stream, struct pool *pool, CUdevicept
     *address = block->range.address;
     return CUDA_SUCCESS;
 }
-BOTH(cuMemAllocAsync, alloc_async, (CUdeviceptr *address, size_t size, CUstream handle),
+BOTH(cuMemAllocAsync, alloc_async, (CUdeviceptr * address, size_t size, CUstream handle),
      (stream, pool_current(self, stream->context->device), address, size))
 BOTH(cuMemAllocFromPoolAsync, alloc_async,
-     (CUdeviceptr *address, size_t size, CUmemoryPool pool, CUstream handle),
+     (CUdeviceptr * address, size_t size, CUmemoryPool pool, CUstream handle),
      (stream, object_find(pool, OBJECT_POOL), address, size))
 
 static CUresult free_async(struct stream *stream, CUdeviceptr address)

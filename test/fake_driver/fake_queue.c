@@ -1,6 +1,6 @@
 /*
- * Work that runs asynchronously: operations in timelines, taken by worker threads. An operation begins when those
- * before it in its timeline are done and all that it depends on is reached.
+ * Work that runs asynchronously: operations in timelines, taken by worker threads. An operation begins when
+ * those before it in its timeline are done and all that it depends on is reached.
  */
 
 #include <stdlib.h>
@@ -126,7 +126,8 @@ static bool op_is_ready(const struct op *op)
 /* The first operation that can begin. Priorities change nothing: every timeline gets a worker. */
 static struct op *op_next(void)
 {
-    list_each (node, &fake.active) {
+    list_each(node, &fake.active)
+    {
         struct timeline *timeline = container_of(node, struct timeline, active);
         struct op *op;
 
@@ -185,8 +186,8 @@ static void worker_wait(void)
 }
 
 /*
- * A worker can be cancelled while it waits for work. It then has the lock again and must let it go, or those that are
- * cancelled after it can't end.
+ * A worker can be cancelled while it waits for work. It then has the lock again and must let it go, or those
+ * that are cancelled after it can't end.
  */
 static void *worker_run(void *argument)
 {
@@ -215,8 +216,7 @@ static CUresult workers_provide(void)
     pthread_t thread;
     int wanted = 0;
 
-    list_each (node, &fake.active)
-        wanted++;
+    list_each(node, &fake.active) wanted++;
     while (fake.workers < wanted && fake.workers < WORKERS_MAX) {
         if (pthread_create(&thread, NULL, worker_run, NULL))
             return fake.workers ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
@@ -256,10 +256,12 @@ static int op_depend_legacy(struct op *op, struct stream *stream)
 
         return stream->timeline->blocking ? op_depend(op, null, null->submitted) : 0;
     }
-    list_each (node, &context->timelines) {
+    list_each(node, &context->timelines)
+    {
         struct timeline *timeline = container_of(node, struct timeline, node);
 
-        if (timeline != stream->timeline && timeline->blocking && op_depend(op, timeline, timeline->submitted))
+        if (timeline != stream->timeline && timeline->blocking &&
+            op_depend(op, timeline, timeline->submitted))
             return -1;
     }
     return 0;
@@ -339,12 +341,14 @@ static bool timeline_busy(const struct timeline *timeline, uint64_t before)
 {
     if (timeline->running)
         return timeline->running_sequence < before;
-    return !list_empty(&timeline->ops) && container_of(timeline->ops.next, struct op, node)->sequence < before;
+    return !list_empty(&timeline->ops) &&
+           container_of(timeline->ops.next, struct op, node)->sequence < before;
 }
 
 static bool context_busy(struct context *context, uint64_t before)
 {
-    list_each (node, &context->timelines) {
+    list_each(node, &context->timelines)
+    {
         if (timeline_busy(container_of(node, struct timeline, node), before))
             return true;
     }
@@ -362,7 +366,8 @@ void context_wait(struct context *context)
 
 static bool device_busy(const struct device *device, uint64_t before)
 {
-    list_each (node, &fake.contexts) {
+    list_each(node, &fake.contexts)
+    {
         struct context *context = container_of(node, struct context, node);
 
         if (context->device == device && context_busy(context, before))

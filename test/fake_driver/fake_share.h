@@ -1,8 +1,9 @@
 #ifndef FAKE_SHARE_H
 #define FAKE_SHARE_H
 /*
- * What the device file nvidia<N> holds: who has how much of the device. A process owns a slot as long as it holds an
- * open file description lock on the slot's byte: when its descriptor is closed, by whomever, its share is gone.
+ * What the device file nvidia<N> holds: who has how much of the device. A process owns a slot as long as it
+ * holds an open file description lock on the slot's byte: when its descriptor is closed, by whomever, its
+ * share is gone.
  */
 
 #include <stdint.h>

@@ -40,7 +40,8 @@ static struct stream *stream_of_thread(struct thread *self, struct context *cont
 {
     struct stream *stream;
 
-    list_each (node, &self->streams) {
+    list_each(node, &self->streams)
+    {
         stream = container_of(node, struct stream, thread_node);
         if (stream->context == context)
             return stream;
@@ -145,7 +146,8 @@ static CUresult synchronize(struct stream *stream)
 static CUresult synchronize_any(struct stream *stream)
 {
     if (stream == &stream->context->null_stream) {
-        list_each (node, &stream->context->timelines) {
+        list_each(node, &stream->context->timelines)
+        {
             struct timeline *other = container_of(node, struct timeline, node);
             struct work work = {.kind = WORK_EMPTY};
 
@@ -164,7 +166,8 @@ static CUresult query(struct stream *stream)
     if (result != CUDA_SUCCESS)
         return result;
     if (stream == &stream->context->null_stream) {
-        list_each (node, &stream->context->timelines) {
+        list_each(node, &stream->context->timelines)
+        {
             struct timeline *timeline = container_of(node, struct timeline, node);
 
             if (timeline->blocking && !timeline_idle(timeline))
@@ -224,7 +227,8 @@ static bool has_attribute(CUstreamAttrID attribute)
 {
     return attribute == CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW ||
            attribute == CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY ||
-           attribute == CU_LAUNCH_ATTRIBUTE_PRIORITY || attribute == CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP ||
+           attribute == CU_LAUNCH_ATTRIBUTE_PRIORITY ||
+           attribute == CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP ||
            attribute == CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN;
 }
 
@@ -235,8 +239,8 @@ static CUresult get_attribute(const struct stream *stream, CUstreamAttrID attrib
     *value = stream->attributes[attribute];
     return CUDA_SUCCESS;
 }
-BOTH(cuStreamGetAttribute, get_attribute, (CUstream handle, CUstreamAttrID attribute, CUstreamAttrValue *value),
-     (stream, attribute, value))
+BOTH(cuStreamGetAttribute, get_attribute,
+     (CUstream handle, CUstreamAttrID attribute, CUstreamAttrValue *value), (stream, attribute, value))
 
 static CUresult set_attribute(struct stream *stream, CUstreamAttrID attribute, const CUstreamAttrValue *value)
 {
@@ -270,8 +274,8 @@ static CUresult launch_host(struct stream *stream, CUhostFn function, void *argu
 BOTH(cuLaunchHostFunc, launch_host, (CUstream handle, CUhostFn function, void *argument),
      (stream, function, argument))
 
-static CUresult add_callback(struct stream *stream, CUstream handle, CUstreamCallback callback, void *argument,
-                             unsigned int flags)
+static CUresult add_callback(struct stream *stream, CUstream handle, CUstreamCallback callback,
+                             void *argument, unsigned int flags)
 {
     struct work work = {.kind = WORK_CALLBACK,
                         .host = {.callback = callback, .argument = argument, .stream = handle}};
@@ -298,10 +302,11 @@ static CUresult attach_memory(struct stream *stream, CUdeviceptr address, size_t
     return stream_submit(stream, &work);
 }
 BOTH(cuStreamAttachMemAsync, attach_memory,
-     (CUstream handle, CUdeviceptr address, size_t length, unsigned int flags), (stream, address, length, flags))
+     (CUstream handle, CUdeviceptr address, size_t length, unsigned int flags),
+     (stream, address, length, flags))
 
-static CUresult value_operation(struct stream *stream, enum work_kind kind, CUdeviceptr address, uint64_t value,
-                                uint32_t size, unsigned int flags)
+static CUresult value_operation(struct stream *stream, enum work_kind kind, CUdeviceptr address,
+                                uint64_t value, uint32_t size, unsigned int flags)
 {
     struct work work = {.kind = kind, .value = {address, value, size, flags}};
 
@@ -309,22 +314,26 @@ static CUresult value_operation(struct stream *stream, enum work_kind kind, CUde
         return CUDA_ERROR_INVALID_VALUE;
     return stream_submit(stream, &work);
 }
-BOTH(cuStreamWaitValue32, value_operation, (CUstream handle, CUdeviceptr address, cuuint32_t value, unsigned int flags),
+BOTH(cuStreamWaitValue32, value_operation,
+     (CUstream handle, CUdeviceptr address, cuuint32_t value, unsigned int flags),
      (stream, WORK_WAIT_VALUE, address, value, 4, flags))
 BOTH(cuStreamWaitValue32_v2, value_operation,
      (CUstream handle, CUdeviceptr address, cuuint32_t value, unsigned int flags),
      (stream, WORK_WAIT_VALUE, address, value, 4, flags))
-BOTH(cuStreamWaitValue64, value_operation, (CUstream handle, CUdeviceptr address, cuuint64_t value, unsigned int flags),
+BOTH(cuStreamWaitValue64, value_operation,
+     (CUstream handle, CUdeviceptr address, cuuint64_t value, unsigned int flags),
      (stream, WORK_WAIT_VALUE, address, value, 8, flags))
 BOTH(cuStreamWaitValue64_v2, value_operation,
      (CUstream handle, CUdeviceptr address, cuuint64_t value, unsigned int flags),
      (stream, WORK_WAIT_VALUE, address, value, 8, flags))
-BOTH(cuStreamWriteValue32, value_operation, (CUstream handle, CUdeviceptr address, cuuint32_t value, unsigned int flags),
+BOTH(cuStreamWriteValue32, value_operation,
+     (CUstream handle, CUdeviceptr address, cuuint32_t value, unsigned int flags),
      (stream, WORK_WRITE_VALUE, address, value, 4, flags))
 BOTH(cuStreamWriteValue32_v2, value_operation,
      (CUstream handle, CUdeviceptr address, cuuint32_t value, unsigned int flags),
      (stream, WORK_WRITE_VALUE, address, value, 4, flags))
-BOTH(cuStreamWriteValue64, value_operation, (CUstream handle, CUdeviceptr address, cuuint64_t value, unsigned int flags),
+BOTH(cuStreamWriteValue64, value_operation,
+     (CUstream handle, CUdeviceptr address, cuuint64_t value, unsigned int flags),
      (stream, WORK_WRITE_VALUE, address, value, 8, flags))
 BOTH(cuStreamWriteValue64_v2, value_operation,
      (CUstream handle, CUdeviceptr address, cuuint64_t value, unsigned int flags),

@@ -1,4 +1,5 @@
-/* Private tables. They lie where the linker puts constant pointers: read-only once the library is relocated. */
+/* Private tables. They lie where the linker puts constant pointers: read-only once the library is relocated.
+ */
 
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +10,8 @@
 
 static struct local_value *value_find(struct context *context, const void *key)
 {
-    list_each (node, &context->local_values) {
+    list_each(node, &context->local_values)
+    {
         struct local_value *value = container_of(node, struct local_value, node);
 
         if (value->key == key)
@@ -168,27 +170,28 @@ static CUresult not_supported(void)
 static int integrity_check(void);
 static int integrity_is_original(const void *table);
 
-#define SIZE(bytes) ((const void *)(bytes))
+#define SIZE(bytes)    ((const void *)(bytes))
 #define CODE(function) ((const void *)(function))
-#define NOT CODE(not_supported)
+#define NOT            CODE(not_supported)
 
 static const void *const local_table[4] = {CODE(local_put), CODE(local_delete), CODE(local_get), NOT};
-static const void *const runtime_table[13] = {SIZE(104), NOT, CODE(primary_get), NOT, NOT, NOT, NOT,
-                                              NOT,       NOT, NOT,               NOT, NOT, NOT};
-static const void *const query_table[15] = {SIZE(120), NOT, CODE(context_query), CODE(register_pointer),
-                                            NOT,       NOT, NOT,                 NOT,
-                                            NOT,       NOT, NOT,                 NOT,
-                                            NOT,       NOT, NOT};
+static const void *const runtime_table[13] = {
+    SIZE(104), NOT, CODE(primary_get), NOT, NOT, NOT, NOT, NOT, NOT, NOT, NOT, NOT, NOT};
+static const void *const query_table[15] = {
+    SIZE(120), NOT, CODE(context_query), CODE(register_pointer), NOT, NOT, NOT, NOT, NOT, NOT, NOT, NOT, NOT,
+    NOT,       NOT};
 static const void *const integrity_table[3] = {SIZE(24), CODE(integrity_check), CODE(integrity_is_original)};
 
 static const struct {
     const unsigned char uuid[16];
     const void *table;
 } tables[] = {
-    {{0xc6, 0x93, 0x33, 0x6e, 0x11, 0x21, 0xdf, 0x11, 0xa8, 0xc3, 0x68, 0xf3, 0x55, 0xd8, 0x95, 0x93}, local_table},
+    {{0xc6, 0x93, 0x33, 0x6e, 0x11, 0x21, 0xdf, 0x11, 0xa8, 0xc3, 0x68, 0xf3, 0x55, 0xd8, 0x95, 0x93},
+     local_table},
     {{0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4, 0xe7, 0x4a, 0x89, 0x87, 0xd9, 0x39, 0x12, 0xfd, 0x9d, 0xf9},
      runtime_table},
-    {{0x26, 0x3e, 0x88, 0x60, 0x7c, 0xd2, 0x61, 0x43, 0x92, 0xf6, 0xbb, 0xd5, 0x00, 0x6d, 0xfa, 0x7e}, query_table},
+    {{0x26, 0x3e, 0x88, 0x60, 0x7c, 0xd2, 0x61, 0x43, 0x92, 0xf6, 0xbb, 0xd5, 0x00, 0x6d, 0xfa, 0x7e},
+     query_table},
     {{0xd4, 0x08, 0x20, 0x55, 0xbd, 0xe6, 0x70, 0x4b, 0x8d, 0x34, 0xba, 0x12, 0x3c, 0x66, 0xe1, 0xf2},
      integrity_table},
 };
@@ -202,7 +205,8 @@ static const void *read_entry(const void *const *table, int index)
 /* 0: this table is as it was made. */
 static int integrity_check(void)
 {
-    return read_entry(integrity_table, 0) == SIZE(24) && read_entry(integrity_table, 1) == CODE(integrity_check) &&
+    return read_entry(integrity_table, 0) == SIZE(24) &&
+                   read_entry(integrity_table, 1) == CODE(integrity_check) &&
                    read_entry(integrity_table, 2) == CODE(integrity_is_original)
                ? 0
                : 1;

@@ -13,8 +13,8 @@ struct texture {
     char resource[RESOURCE_SIZE], texture[TEXTURE_SIZE], view[VIEW_SIZE];
 };
 
-static CUresult create(unsigned long long *object, const void *resource, const void *texture, const void *view,
-                       bool surface)
+static CUresult create(unsigned long long *object, const void *resource, const void *texture,
+                       const void *view, bool surface)
 {
     int index = 0;
 

@@ -1,6 +1,6 @@
 /*
- * Device memory: pieces of one unlinked file per process and device, mapped where the driver reserved address space.
- * All processes together can't have more than the device has.
+ * Device memory: pieces of one unlinked file per process and device, mapped where the driver reserved address
+ * space. All processes together can't have more than the device has.
  */
 
 #include <errno.h>
@@ -18,7 +18,8 @@ static uint64_t used_by_all(struct device *device, const struct share_table *tab
     uint64_t sum = device->used;
 
     for (int i = 0; i < SHARES; i++) {
-        if (i != device->slot && table->shares[i].bytes && share_is_locked(device->file, SHARE_LOCK_SLOTS + i))
+        if (i != device->slot && table->shares[i].bytes &&
+            share_is_locked(device->file, SHARE_LOCK_SLOTS + i))
             sum += table->shares[i].bytes;
     }
     return sum;

@@ -59,7 +59,8 @@ CUresult cuMemAddressFree(CUdeviceptr address, size_t size)
     CALL(cuMemAddressFree, NEEDS_INIT);
     const struct range *range = range_find(&fake.reservations, address);
 
-    if (!range || range->address != address || range->size != size || range_overlaps(&fake.pages, address, size))
+    if (!range || range->address != address || range->size != size ||
+        range_overlaps(&fake.pages, address, size))
         return CUDA_ERROR_INVALID_VALUE;
     address_release(address, size);
     return CUDA_SUCCESS;
@@ -133,8 +134,8 @@ CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGenericA
 }
 
 /* Calls f for the mappings that make up the range exactly; false if they don't. */
-static bool each_mapping(uint64_t address, uint64_t size, void (*f)(struct page_range *pages, uint32_t access),
-                         uint32_t access)
+static bool each_mapping(uint64_t address, uint64_t size,
+                         void (*f)(struct page_range *pages, uint32_t access), uint32_t access)
 {
     uint64_t end = address + size;
 
@@ -190,7 +191,8 @@ CUresult cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc 
             return CUDA_ERROR_INVALID_VALUE;
         if (!device_find(wanted[i].location.id))
             return CUDA_ERROR_INVALID_DEVICE;
-        each_mapping(address, size, wanted[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE ? access_take : access_add,
+        each_mapping(address, size,
+                     wanted[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE ? access_take : access_add,
                      1u << wanted[i].location.id);
     }
     return CUDA_SUCCESS;
@@ -206,7 +208,7 @@ CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location
     if (location->type != CU_MEM_LOCATION_TYPE_DEVICE || !device_find(location->id))
         return CUDA_ERROR_INVALID_DEVICE;
     *flags = pages->access & 1u << location->id ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-                                                 : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+                                                : CU_MEM_ACCESS_FLAGS_PROT_NONE;
     return CUDA_SUCCESS;
 }
 
@@ -223,7 +225,8 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void 
     return CUDA_SUCCESS;
 }
 
-CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle)
+CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
+                                                CUmemGenericAllocationHandle handle)
 {
     CALL(cuMemGetAllocationPropertiesFromHandle, NEEDS_INIT);
     const struct physical *physical = physical_find(handle);

@@ -1,6 +1,6 @@
 /*
- * The kernels: C twins of the PTX in test/programs/kernels.ptx.h, by name. Each does at once what all threads of the
- * grid do together.
+ * The kernels: C twins of the PTX in test/programs/kernels.ptx.h, by name. Each does at once what all threads
+ * of the grid do together.
  */
 
 #include <stdlib.h>
@@ -9,9 +9,9 @@
 
 #include "fake.h"
 
-/* ---- what kernels see */
+/* ---- what kernels see. Memory that can't be touched gives NULL and makes the launch fail. */
 
-void *kernel_memory(struct kernel_call *call, uint64_t address, uint64_t size)
+static void *kernel_memory(struct kernel_call *call, uint64_t address, uint64_t size)
 {
     bool accessible;
 
@@ -26,7 +26,7 @@ void *kernel_memory(struct kernel_call *call, uint64_t address, uint64_t size)
     return NULL;
 }
 
-uint64_t kernel_parameter(const struct kernel_call *call, uint32_t index)
+static uint64_t kernel_parameter(const struct kernel_call *call, uint32_t index)
 {
     uint64_t value = 0;
 
@@ -38,7 +38,7 @@ uint64_t kernel_parameter(const struct kernel_call *call, uint32_t index)
     return value;
 }
 
-void *kernel_variable(struct kernel_call *call, const char *name)
+static void *kernel_variable(struct kernel_call *call, const char *name)
 {
     const struct variable *variable = module_find_variable(call->function->module, name);
 
@@ -49,7 +49,7 @@ void *kernel_variable(struct kernel_call *call, const char *name)
     return kernel_memory(call, variable->address, variable->image->size);
 }
 
-uint64_t kernel_device_function(const struct kernel_call *call, const char *name)
+static uint64_t kernel_device_function(const struct kernel_call *call, const char *name)
 {
     return module_device_function(call->function->module, name);
 }

@@ -1,7 +1,7 @@
 /*
- * NVML without a GPU: libnvidia-ml.so.1 for tests, on the devices of the fake driver. Like the real one it counts its
- * initialisations, keeps descriptors of the devices open meanwhile, and its device handles point into its own
- * writable segment.
+ * NVML without a GPU: libnvidia-ml.so.1 for tests, on the devices of the fake driver. Like the real one it
+ * counts its initialisations, keeps descriptors of the devices open meanwhile, and its device handles point
+ * into its own writable segment.
  */
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "fake_share.h"
+#include "../fake_share.h"
 
 enum {
     NVML_SUCCESS = 0,
@@ -166,7 +166,8 @@ static int check_device(const struct nvml_device *device)
 {
     if (!nvml.users)
         return NVML_UNINITIALIZED;
-    return device >= nvml.devices && device < nvml.devices + nvml.count ? NVML_SUCCESS : NVML_INVALID_ARGUMENT;
+    return device >= nvml.devices && device < nvml.devices + nvml.count ? NVML_SUCCESS
+                                                                        : NVML_INVALID_ARGUMENT;
 }
 
 static int give_text(char *target, unsigned int size, const char *text)

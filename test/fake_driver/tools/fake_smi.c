@@ -1,7 +1,8 @@
 /*
  * fake-smi [DIRECTORY]: who holds memory of the fake devices in DIRECTORY ($FAKE_GPU_DIR, /tmp/fakegpu-UID).
  *   device N USED TOTAL     a line per device, MiB, by the devices' own account
- *   PID MIB                 a line per process that has memory of them open or mapped, whatever the account says
+ *   PID MIB                 a line per process that has memory of them open or mapped, whatever the account
+ * says
  */
 
 #include <ctype.h>
@@ -13,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "fake_share.h"
+#include "../fake_share.h"
 
 enum { FILES_MAX = 64 };
 
