@@ -40,14 +40,17 @@ bool ledger_descriptor_is_driver(int fd)
     return fd >= 0 && (unsigned)fd < DESCRIPTORS_MAX && (descriptors[fd / 64] >> (fd % 64) & 1);
 }
 
+/* One at a time under the lock, which a fork takes: a child must not get one that is no longer noted and still open. */
 static void close_descriptors(void)
 {
     for (size_t word = 0; word < DESCRIPTORS_MAX / 64; word++)
         while (descriptors[word]) {
             int fd = (int)(word * 64) + __builtin_ctzll(descriptors[word]);
 
+            pthread_mutex_lock(&lock);
             ledger_descriptor_remove(fd);
             close(fd);
+            pthread_mutex_unlock(&lock);
         }
 }
 

@@ -86,22 +86,148 @@ static nvmlReturn hook_init_with_flags(unsigned flags)
     return enter(INIT_WITH_FLAGS, flags);
 }
 
-static int drop_one(struct record *record, void *arg)
+static int note_last(struct record *record, void *arg)
 {
-    journal_drop(record);
-    return 1;
+    *(struct record **)arg = record;
+    return 0;
 }
 
-/* Which of several initialisations ends is all the same: they count. */
+static const struct record_kind device_kind;
+
+static int drop_each(struct record *record, void *arg)
+{
+    journal_drop(record);
+    return 0;
+}
+
+/* Initialisations only count. The first one's record stays longest: device handles were asked for after it. */
 static nvmlReturn hook_shutdown(void)
 {
     uint32_t outer = gate_enter(thunk_row("nvmlShutdown"));
     nvmlReturn result = real_shutdown();
+    struct record *last = NULL;
 
-    if (result == 0)
-        journal_each(&nvml_kind, drop_one, NULL);
+    if (result == 0) {
+        journal_each(&nvml_kind, note_last, &last);
+        journal_drop(last);
+        if (journal_count(&nvml_kind) == 0) /* handles of an ended library are void */
+            journal_each(&device_kind, drop_each, NULL);
+    }
     gate_leave(outer);
     return result;
+}
+
+/*
+ * ---- device handles: places in the library's segment, filled when they are first asked for. So asking is a record, made
+ * again after the initialisations.
+ */
+
+typedef void *nvmlDevice;
+
+static nvmlReturn (*real_by_index)(unsigned index, nvmlDevice *device);
+static nvmlReturn (*real_by_index_v2)(unsigned index, nvmlDevice *device);
+static nvmlReturn (*real_by_text[4])(const char *text, nvmlDevice *device);
+
+struct device {
+    struct record record;
+    nvmlReturn (*by_index)(unsigned index, nvmlDevice *device); /* one of the two */
+    nvmlReturn (*by_text)(const char *text, nvmlDevice *device);
+    unsigned index;
+    char text[96]; /* serial number, UUID or PCI bus id */
+};
+
+static CUresult replay_device(struct record *record, uint64_t *handle)
+{
+    struct device *one = container_of(record, struct device, record);
+    nvmlDevice device = NULL;
+    nvmlReturn result = one->by_index ? one->by_index(one->index, &device) : one->by_text(one->text, &device);
+
+    *handle = (uint64_t)device;
+    return result ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
+}
+
+static const struct record_kind device_kind = {.name = "nvml device", .replay = replay_device};
+
+static void keep_device(nvmlDevice device, const struct device *asked)
+{
+    struct device *one = NULL;
+
+    if (journal_find(&device_kind, (uint64_t)device)) {
+        journal_discard(CUDA_SUCCESS);
+        return;
+    }
+    one = journal_record_new(&device_kind, sizeof *one);
+    if (one) {
+        one->by_index = asked->by_index;
+        one->by_text = asked->by_text;
+        one->index = asked->index;
+        memcpy(one->text, asked->text, sizeof one->text);
+    }
+    journal_commit(one ? &one->record : NULL, (uint64_t)device, NULL);
+}
+
+static nvmlReturn device_by_index(nvmlReturn (*real)(unsigned, nvmlDevice *), unsigned index, nvmlDevice *device)
+{
+    const struct device asked = {.by_index = real, .index = index};
+    uint32_t outer = gate_enter(thunk_row("nvmlDeviceGetHandleByIndex"));
+    nvmlReturn result;
+
+    journal_note();
+    result = real(index, device);
+    if (result)
+        journal_discard(CUDA_SUCCESS);
+    else
+        keep_device(*device, &asked);
+    gate_leave(outer);
+    return result;
+}
+
+static nvmlReturn device_by_text(nvmlReturn (*real)(const char *, nvmlDevice *), const char *text, nvmlDevice *device)
+{
+    struct device asked = {.by_text = real};
+    uint32_t outer = gate_enter(thunk_row("nvmlDeviceGetHandleBy"));
+    nvmlReturn result;
+
+    journal_note();
+    result = real(text, device);
+    if (result) {
+        journal_discard(CUDA_SUCCESS);
+    } else {
+        strncpy(asked.text, text, sizeof asked.text - 1);
+        keep_device(*device, &asked);
+    }
+    gate_leave(outer);
+    return result;
+}
+
+static nvmlReturn hook_by_index(unsigned index, nvmlDevice *device)
+{
+    return device_by_index(real_by_index, index, device);
+}
+
+static nvmlReturn hook_by_index_v2(unsigned index, nvmlDevice *device)
+{
+    return device_by_index(real_by_index_v2, index, device);
+}
+
+static nvmlReturn hook_by_serial(const char *text, nvmlDevice *device)
+{
+    return device_by_text(real_by_text[0], text, device);
+}
+
+static nvmlReturn hook_by_uuid(const char *text, nvmlDevice *device)
+{
+    return device_by_text(real_by_text[1], text, device);
+}
+
+static nvmlReturn hook_by_bus_id(const char *text, nvmlDevice *device)
+{
+    return device_by_text(real_by_text[2], text, device);
+}
+
+static nvmlReturn hook_by_bus_id_v2(const char *text, nvmlDevice *device)
+{
+    return device_by_text(real_by_text[3], text, device);
 }
 
 void *nvml_handle(void)
@@ -120,6 +246,12 @@ void *nvml_function(const char *symbol)
         {"nvmlInit_v2", (void **)&real_init_v2, (void *)hook_init_v2},
         {"nvmlInitWithFlags", (void **)&real_init_with_flags, (void *)hook_init_with_flags},
         {"nvmlShutdown", (void **)&real_shutdown, (void *)hook_shutdown},
+        {"nvmlDeviceGetHandleByIndex", (void **)&real_by_index, (void *)hook_by_index},
+        {"nvmlDeviceGetHandleByIndex_v2", (void **)&real_by_index_v2, (void *)hook_by_index_v2},
+        {"nvmlDeviceGetHandleBySerial", (void **)&real_by_text[0], (void *)hook_by_serial},
+        {"nvmlDeviceGetHandleByUUID", (void **)&real_by_text[1], (void *)hook_by_uuid},
+        {"nvmlDeviceGetHandleByPciBusId", (void **)&real_by_text[2], (void *)hook_by_bus_id},
+        {"nvmlDeviceGetHandleByPciBusId_v2", (void **)&real_by_text[3], (void *)hook_by_bus_id_v2},
     };
     void *real;
 

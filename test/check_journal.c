@@ -23,6 +23,7 @@ static bool first_done; /* the first object of a "lasting" kind makes a block th
 struct thing {
     struct record record;
     size_t size;
+    uint64_t object; /* what the call is made on: the owner's handle when it was made first */
     CUresult fails;
     void *owned;
 };
@@ -105,6 +106,87 @@ static const struct record_kind lasting_kind = {
 static const struct record_kind slot_kind = {
     .name = "slot", .replay = make_slot, .undo = free_slot, .release = release, .order_matters = true};
 
+/*
+ * Modules: blocks that begin with the address of a variable; device memory is units that the module takes first
+ * fit when it is loaded and for each launch of one of its symbols. A symbol is a place in its module's block,
+ * with the module's handle in it.
+ */
+static uint64_t units[1000]; /* handle of the module that has it; 0: free */
+
+static uint64_t units_take(uint64_t module, size_t count)
+{
+    size_t first = 0, found = 0;
+
+    while (found < count) {
+        ck_assert_uint_lt(first + found, 1000);
+        if (!units[first + found]) {
+            found++;
+        } else {
+            first += found + 1;
+            found = 0;
+        }
+    }
+    for (size_t i = 0; i < count; i++)
+        units[first + i] = module;
+    return first + 1;
+}
+
+static CUresult make_module(struct record *record, uint64_t *handle)
+{
+    uint64_t *block = placement_heap_alloc(64);
+
+    log_step('+', record);
+    block[0] = units_take((uint64_t)block, thing_of(record)->size);
+    *handle = (uint64_t)block;
+    return CUDA_SUCCESS;
+}
+
+static CUresult unload_module(struct record *record, uint64_t handle)
+{
+    log_step('-', record);
+    for (size_t i = 0; i < 1000; i++)
+        if (units[i] == handle)
+            units[i] = 0;
+    memset((void *)handle, 0, 64);
+    driver_heap_free((void *)handle);
+    return CUDA_SUCCESS;
+}
+
+static CUresult make_variable(struct record *record, uint64_t *handle)
+{
+    log_step('+', record);
+    *handle = *(uint64_t *)journal_object(record, thing_of(record)->object);
+    return CUDA_SUCCESS;
+}
+
+static CUresult make_symbol(struct record *record, uint64_t *handle)
+{
+    uint64_t module = journal_object(record, thing_of(record)->object);
+
+    log_step('+', record);
+    *handle = module + 8 * (1 + thing_of(record)->size % 7);
+    *(uint64_t *)*handle = module;
+    return CUDA_SUCCESS;
+}
+
+static CUresult make_launch(struct record *record, uint64_t *handle)
+{
+    uint64_t module = *(uint64_t *)journal_object(record, thing_of(record)->object);
+
+    log_step('+', record);
+    ck_assert_uint_ne(module, 0); /* or it was unloaded */
+    *handle = units_take(module, thing_of(record)->size);
+    return CUDA_SUCCESS;
+}
+
+static const struct record_kind module_kind = {
+    .name = "module", .replay = make_module, .undo = unload_module, .release = release, .order_matters = true};
+static const struct record_kind variable_kind = {
+    .name = "variable", .replay = make_variable, .release = release, .order_matters = true};
+static const struct record_kind symbol_kind = {.name = "symbol", .replay = make_symbol, .release = release};
+static const struct record_kind launch_kind = {
+    .name = "launch", .replay = make_launch, .release = release, .order_matters = true};
+
 /* ---- the program */
 
 static CUcontext get_current(void)
@@ -132,6 +214,7 @@ static struct record *create(const struct record_kind *kind, size_t size, struct
     uint64_t handle = 0;
 
     thing->size = size;
+    thing->object = owner ? owner->handle : 0;
     thing->owned = malloc(10);
     journal_note();
     ck_assert_int_eq(kind->replay(&thing->record, &handle), CUDA_SUCCESS);
@@ -157,6 +240,7 @@ static void release_driver(void)
     ck_assert_int_eq(driver_heap_reset(places, count, &err), 0);
     free(places);
     memset(slots, 0, sizeof(slots));
+    memset(units, 0, sizeof(units));
     memset(order, 0, sizeof(order));
     first_done = false;
 }
@@ -695,6 +779,181 @@ START_TEST(many_tombstones_are_undone_in_order)
 }
 END_TEST
 
+/* ---- parts of tombstones */
+
+START_TEST(what_a_dead_record_owned_is_made_again_with_it)
+{
+    struct record *a = create(&module_kind, 1, NULL), *symbol = create(&symbol_kind, 2, a);
+    struct record *b = create(&module_kind, 3, NULL), *launch = create(&launch_kind, 4, symbol), *c, *d;
+    uint64_t launched = launch->handle, found = symbol->handle;
+
+    create(&other_kind, 5, symbol);
+    create(&symbol_kind, 6, a);
+    create(&variable_kind, 7, a);
+    destroy(a);
+    ck_assert_uint_eq(released, 2); /* what is needed to make nothing again */
+    ck_assert_ptr_null(journal_find(&launch_kind, launched));
+    ck_assert_ptr_null(journal_find(&symbol_kind, found));
+    ck_assert_uint_eq(journal_count(NULL), 1);
+    c = create(&module_kind, 4, NULL); /* where the launched code was, and */
+    d = create(&module_kind, 1, NULL); /* the variable */
+    ck_assert_uint_eq(*(uint64_t *)c->handle, launched);
+    ck_assert_uint_eq(*(uint64_t *)d->handle, 1);
+    for (int round = 0; round < 3; round++) {
+        restart();
+        ck_assert_str_eq(order, "+1+2+3+4+7-1+4+1");
+        ck_assert_uint_eq(*(uint64_t *)c->handle, launched);
+        ck_assert_uint_eq(*(uint64_t *)d->handle, 1);
+    }
+    destroy(b);
+    destroy(c);
+    destroy(d);
+    ck_assert_uint_eq(released, 9);
+    restart();
+    ck_assert_str_eq(order, "");
+}
+END_TEST
+
+START_TEST(its_own_parts_keep_no_tombstone)
+{
+    struct record *before = create(&module_kind, 1, NULL), *module;
+
+    for (int i = 0; i < 100; i++) {
+        module = create(&module_kind, 2, NULL);
+        create(&variable_kind, 3, module);
+        create(&launch_kind, 4, create(&symbol_kind, 5, module));
+        destroy(module);
+    }
+    ck_assert_uint_eq(released, 400);
+    create(&launch_kind, 6, create(&symbol_kind, 7, before));
+    restart();
+    ck_assert_str_eq(order, "+1+7+6");
+}
+END_TEST
+
+START_TEST(parts_keep_other_tombstones)
+{
+    struct record *a = create(&module_kind, 1, NULL), *symbol = create(&symbol_kind, 2, a);
+    struct record *b = create(&module_kind, 3, NULL), *launch = create(&launch_kind, 4, symbol), *c;
+    uint64_t launched = launch->handle;
+
+    destroy(b); /* the launch was during its life */
+    restart();
+    ck_assert_str_eq(order, "+1+2+3+4-3");
+    ck_assert_uint_eq(launch->handle, launched);
+    c = create(&module_kind, 5, NULL); /* behind the launched code */
+    ck_assert_uint_eq(*(uint64_t *)c->handle, launched + 4);
+    destroy(a);
+    restart();
+    ck_assert_str_eq(order, "+1+2+3+4-3+5-1");
+    ck_assert_uint_eq(*(uint64_t *)c->handle, launched + 4);
+    destroy(c);
+    ck_assert_uint_eq(released, 5);
+    restart();
+    ck_assert_str_eq(order, "");
+}
+END_TEST
+
+START_TEST(tombstones_find_a_live_guard_when_parts_die)
+{
+    struct record *before = create(&module_kind, 1, NULL), *a = create(&module_kind, 2, NULL), *last;
+
+    create(&launch_kind, 3, create(&symbol_kind, 4, before));
+    create(&launch_kind, 5, create(&symbol_kind, 6, a));
+    last = create(&module_kind, 7, NULL);
+    destroy(before); /* has a, its launch, and last */
+    destroy(a);
+    for (int i = 0; i < 2 * JOURNAL_CHAIN_MAX; i++) { /* would push out what is kept by the dead only */
+        struct record *next = create(&module_kind, 8, NULL);
+
+        destroy(create(&module_kind, 9, NULL));
+        destroy(last);
+        last = next;
+        if (i == 0)
+            create(&launch_kind, 1, create(&symbol_kind, 1, last));
+    }
+    restart();
+    destroy(last);
+    ck_assert_uint_eq(journal_count(NULL), 0);
+    restart();
+    ck_assert_str_eq(order, "");
+}
+END_TEST
+
+START_TEST(a_context_takes_tombstones_and_parts_along)
+{
+    struct record *context = create(&block_kind, 16, NULL), *a = create(&module_kind, 1, context);
+    struct record *b = create(&module_kind, 2, context), *other = create(&module_kind, 3, NULL);
+
+    create(&launch_kind, 4, create(&symbol_kind, 5, a));
+    create(&launch_kind, 6, create(&symbol_kind, 7, b));
+    destroy(a);
+    journal_drop(context); /* b leaves no tombstone, and a has none to stay for: other's memory is its own */
+    ck_assert_uint_eq(released, 7);
+    ck_assert_uint_eq(journal_count(NULL), 1);
+    destroy(other);
+    ck_assert_uint_eq(released, 8);
+}
+END_TEST
+
+#define MODULES 12
+#define SYMBOLS 5
+
+struct program_module {
+    struct record *record, *variable, *symbols[SYMBOLS], *launches[SYMBOLS];
+};
+
+static void use_module(struct program_module *module, unsigned *seed)
+{
+    unsigned which = (unsigned)rand_r(seed) % (SYMBOLS + 1);
+
+    if (which == SYMBOLS) {
+        if (!module->variable)
+            module->variable = create(&variable_kind, 1, module->record);
+    } else if (!module->symbols[which]) {
+        module->symbols[which] = create(&symbol_kind, which, module->record);
+    } else if (!module->launches[which]) {
+        module->launches[which] = create(&launch_kind, 1 + (size_t)rand_r(seed) % 9, module->symbols[which]);
+    } else {
+        create(&other_kind, 8, module->symbols[which]);
+    }
+}
+
+/* Modules are loaded, used and unloaded in any order: all that is live keeps its address (the replay compares). */
+START_TEST(any_history_of_modules_is_repeated)
+{
+    struct program_module modules[MODULES] = {0};
+    unsigned seed = 7;
+
+    for (int step = 0; step < 6000; step++) {
+        struct program_module *module = &modules[(unsigned)rand_r(&seed) % MODULES];
+        unsigned what = (unsigned)rand_r(&seed) % 8;
+
+        if (!module->record) {
+            module->record = create(&module_kind, 1 + (size_t)rand_r(&seed) % 9, NULL);
+        } else if (what) {
+            use_module(module, &seed);
+        } else {
+            destroy(module->record);
+            *module = (struct program_module){0};
+        }
+        if (step % 60 == 59) {
+            uint64_t held[1000];
+
+            memcpy(held, units, sizeof(held));
+            restart();
+            ck_assert_mem_eq(held, units, sizeof(held));
+        }
+    }
+    for (int i = 0; i < MODULES; i++)
+        if (modules[i].record)
+            destroy(modules[i].record);
+    ck_assert_uint_eq(journal_count(NULL), 0);
+    restart();
+    ck_assert_str_eq(order, "");
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("journal");
@@ -724,6 +983,12 @@ int main(void)
     tcase_add_test(tests, any_history_is_repeated);
     tcase_add_test(tests, a_chain_of_the_dead_ends);
     tcase_add_test(tests, many_tombstones_are_undone_in_order);
+    tcase_add_test(tests, what_a_dead_record_owned_is_made_again_with_it);
+    tcase_add_test(tests, its_own_parts_keep_no_tombstone);
+    tcase_add_test(tests, parts_keep_other_tombstones);
+    tcase_add_test(tests, tombstones_find_a_live_guard_when_parts_die);
+    tcase_add_test(tests, a_context_takes_tombstones_and_parts_along);
+    tcase_add_test(tests, any_history_of_modules_is_repeated);
     suite_add_tcase(suite, tests);
     srunner_set_fork_status(runner, CK_FORK);
     srunner_run_all(runner, CK_NORMAL);
