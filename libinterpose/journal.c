@@ -233,7 +233,9 @@ static void hide(struct record *record)
 static void drop(struct record *record, bool may_stay)
 {
     hide(record);
-    if (!may_stay || !record->kind->order_matters || !record->kind->undo || !tombstone_make(record))
+    if (may_stay && record->kind->order_matters && record->kind->undo)
+        tombstone_make(record);
+    else
         journal_vanish(record);
 }
 

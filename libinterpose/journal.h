@@ -57,10 +57,10 @@ struct record_kind {
      * stay for a tombstone only, the journal keeps JOURNAL_CHAIN_MAX; a program that replaces modules for
      * ever must not grow.
      *
-     * What the record owns becomes part of its tombstone: records whose order matters (code that was launched,
-     * variables that were looked up: each took device memory at a time of its own) and those that they are owned
-     * by. Each is made again at its own place in the order, on the handle that its owner has in this replay, and
-     * undoing the first one must undo them all. The rest goes.
+     * What the record owns becomes part of its tombstone: records whose order matters (code that was
+     * launched, variables that were looked up: each took device memory at a time of its own) and those that
+     * they are owned by. Each is made again at its own place in the order, on the handle that its owner has
+     * in this replay, and undoing the first one must undo them all. The rest goes.
      *
      * Needs undo; without it a record is only ever part of its owner's tombstone. A record that goes because
      * its owner goes without leaving a tombstone (a module of a destroyed context) leaves none either.
@@ -88,6 +88,7 @@ struct record {
     struct list guarded;    /* tombstones that stay because of this record */
     struct list guard_node; /* tombstone: in its guard's guarded; a part of one has no guard of its own */
     struct list dead_node;  /* tombstone: in the list of those, in the order of their deaths */
+    bool lost;              /* tombstone: nothing is known yet that it stays for */
     bool hashed, detached, orphaned;
 };
 
@@ -110,8 +111,8 @@ void *journal_record_new(const struct record_kind *kind, size_t size);
 struct record *journal_commit(struct record *record, uint64_t handle, struct record *owner);
 
 /*
- * For replay functions: the object that the call is made on, if that is the record's owner. In a tombstone it is
- * another one than the program held. otherwise: what the program held; for a record without an owner.
+ * For replay functions: the object that the call is made on, if that is the record's owner. In a tombstone it
+ * is another one than the program held. otherwise: what the program held; for a record without an owner.
  */
 static inline uint64_t journal_object(const struct record *record, uint64_t otherwise)
 {

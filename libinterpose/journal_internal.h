@@ -18,10 +18,10 @@ void journal_record_free(struct record *record);
 
 /* All below with the journal locked. A record whose order matters was appended. */
 void tombstone_note_birth(struct record *record);
-/* Makes a tombstone of a record that is being dropped, and of what it owns; false if none is needed. */
-bool tombstone_make(struct record *record);
-/* Takes a record, live or a tombstone, and all that it owns out of all lists and frees them, with the tombstones
- * that stayed only for them. */
+/* Makes a tombstone of a record that is being dropped, and of what it owns; they vanish if none is needed. */
+void tombstone_make(struct record *record);
+/* Takes a record, live or a tombstone, and all that it owns out of all lists and frees them, with the
+ * tombstones that stayed only for them. */
 void journal_vanish(struct record *record);
 void tombstone_forget(void);
 

@@ -61,22 +61,15 @@ static bool is_part_of(const struct record *record, const struct record *root)
     return record;
 }
 
-/* The first that was born during the life of a record that is dead, and is no part of it; NULL if none was. */
-static struct record *find_guard(const struct record *dead)
+static bool is_lost(const struct record *record)
 {
-    for (struct list *node = dead->order_node.next; node != &ordered; node = node->next) {
-        struct record *next = container_of(node, struct record, order_node);
-
-        if (next->born > dead->died)
-            return NULL;
-        if (!is_part_of(next, dead))
-            return next;
-    }
-    return NULL;
+    while (record->died && list_empty(&record->dead_node))
+        record = record->owner; /* a part */
+    return record->lost;
 }
 
-/* The record is live no more. Those that stayed because of it look for another live one: its neighbours are the
- * nearest. The others come to rest. */
+/* The record is live no more. Those that stayed because of it look for another live one: its neighbours are
+ * the nearest. The others come to rest. */
 static void leave_live(struct record *record, struct list *rest)
 {
     struct record *before = live_neighbour(record->life_node.prev),
@@ -99,6 +92,7 @@ static void leave_live(struct record *record, struct list *rest)
 
 /* ---- going */
 
+/* What stayed because of what goes becomes an orphan. */
 static void take_out(struct record *record, struct list *orphans)
 {
     list_each (node, &record->owned)
@@ -116,20 +110,76 @@ static void take_out(struct record *record, struct list *orphans)
     journal_record_free(record);
 }
 
-/* Tombstones that stayed because of what goes find another guard or go too. */
+static void lose_guarded(struct record *record, struct list *lost)
+{
+    list_move_all(lost, &record->guarded);
+    list_each (node, &record->owned) {
+        struct record *owned = container_of(node, struct record, owner_node);
+
+        if (list_empty(&owned->dead_node)) /* else a tombstone with a guard of its own */
+            lose_guarded(owned, lost);
+    }
+}
+
+/* The first that was born during the tombstone's life, is no part of it and has a reason to stay; NULL: none.
+ */
+static struct record *find_guard(const struct record *tombstone)
+{
+    for (struct list *node = tombstone->order_node.next; node != &ordered; node = node->next) {
+        struct record *record = container_of(node, struct record, order_node);
+
+        if (record->born > tombstone->died)
+            return NULL;
+        if (!is_part_of(record, tombstone) && !is_lost(record))
+            return record;
+    }
+    return NULL;
+}
+
+static bool find_guards(struct list *lost)
+{
+    bool found = false;
+
+    list_each (node, lost) {
+        struct record *tombstone = tombstone_of(node), *guard = find_guard(tombstone);
+
+        if (!guard)
+            continue;
+        tombstone->lost = false;
+        guard_set(tombstone, guard);
+        found = true;
+    }
+    return found;
+}
+
+/*
+ * Tombstones whose guard is gone (they are linked by guard_node) find another one or go too. Two may have
+ * parts that were born during each other's lives: a guard must not be one that stays because of the tombstone
+ * itself. So all that stay because of these are lost at first.
+ */
+static void settle(struct list *lost)
+{
+    while (!list_empty(lost)) {
+        struct list orphans = LIST_INIT(orphans);
+
+        for (struct list *node = lost->next; node != lost; node = node->next) {
+            tombstone_of(node)->lost = true;
+            lose_guarded(tombstone_of(node), lost);
+        }
+        while (find_guards(lost))
+            ;
+        while (!list_empty(lost))
+            take_out(tombstone_of(lost->next), &orphans);
+        list_move_all(lost, &orphans);
+    }
+}
+
 void journal_vanish(struct record *record)
 {
     struct list orphans = LIST_INIT(orphans);
 
     take_out(record, &orphans);
-    while (!list_empty(&orphans)) {
-        struct record *tombstone = tombstone_of(orphans.next), *guard = find_guard(tombstone);
-
-        if (guard)
-            guard_set(tombstone, guard);
-        else
-            take_out(tombstone, &orphans);
-    }
+    settle(&orphans);
 }
 
 static void chain_trim(void)
@@ -170,28 +220,30 @@ static void bury(struct record *record, uint64_t died)
         guard_set(tombstone_of(rest.next), record); /* it keeps them */
 }
 
-bool tombstone_make(struct record *record)
+/* All that is there was born before now: what is live and was born after the record was born during its life.
+ */
+static struct record *find_live_guard(const struct record *record)
 {
-    struct record *guard;
-    struct list *live;
+    for (struct list *node = record->life_node.next; node != &ordered_live; node = node->next)
+        if (!is_part_of(live_neighbour(node), record))
+            return live_neighbour(node);
+    return NULL;
+}
 
-    record->died = journal_position + 1;
-    guard = find_guard(record);
-    if (!guard) {
-        record->died = 0;
-        return false;
-    }
-    /* All that is there was born before now: what is live and was born after the record guards it best. */
-    for (live = record->life_node.next; live != &ordered_live; live = live->next)
-        if (!is_part_of(live_neighbour(live), record)) {
-            guard = live_neighbour(live);
-            break;
-        }
+void tombstone_make(struct record *record)
+{
+    struct list lost = LIST_INIT(lost);
+    struct record *guard = find_live_guard(record);
+
     bury(record, ++journal_position);
     list_insert(&journal_dead, &record->dead_node);
-    guard_set(record, guard);
+    if (guard) {
+        guard_set(record, guard);
+    } else {
+        list_insert(&lost, &record->guard_node);
+        settle(&lost);
+    }
     chain_trim();
-    return true;
 }
 
 void tombstone_forget(void)

@@ -30,7 +30,8 @@ static CUresult replay(struct record *record, uint64_t *handle)
     CUfunction function = (CUfunction)journal_object(record, (uint64_t)one->function), of_kernel;
     CUresult result;
 
-    if (is_kernel(record, function) && driver.cuKernelGetFunction(&of_kernel, (CUkernel)function) == CUDA_SUCCESS)
+    if (is_kernel(record, function) &&
+        driver.cuKernelGetFunction(&of_kernel, (CUkernel)function) == CUDA_SUCCESS)
         function = of_kernel;
     result = driver.cuFuncLoad(function);
     *handle = record->handle;

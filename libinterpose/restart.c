@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -13,6 +14,8 @@
 struct adopted {
     struct elf_library library;
     char *pristine[ELF_WRITABLE_MAX]; /* NULL until sealed */
+    uint64_t *outside[ELF_WRITABLE_MAX]; /* pointers out of the library, sorted */
+    size_t outside_count[ELF_WRITABLE_MAX];
     bool adopted;
 };
 static struct adopted all[RESTART_COUNT];
@@ -38,6 +41,42 @@ int restart_adopt(enum restart_which which, void *handle, struct error *err)
         return -1;
     one->adopted = true;
     log_info("%s: %u imports patched", one->library.path, patched);
+    return 0;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+/*
+ * Words of the segment that may be blocks which its constructors took from libc: aligned as malloc aligns, and not inside
+ * of the library itself. Sorted, since every free of a block that is not the driver heap's looks here.
+ */
+static int note_outside(struct adopted *one, struct error *err)
+{
+    for (size_t i = 0; i < one->library.writable_count; i++) {
+        const struct elf_range *range = &one->library.writable[i];
+        size_t words = (range->end - range->start) / sizeof(uint64_t);
+        uint64_t *noted = mmap(NULL, words * sizeof *noted, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+        if (noted == MAP_FAILED) {
+            error_set_errno(err, ERROR_MEMORY, errno, "no memory to note the pointers of %s", one->library.path);
+            return -1;
+        }
+        one->outside[i] = noted;
+        for (uint64_t at = (range->start + 7) & ~7ull; at + sizeof(uint64_t) <= range->end; at += sizeof(uint64_t)) {
+            uint64_t value = *(const uint64_t *)at;
+
+            if (value % 16 == 0 && value >= 0x10000 && value < 1ull << 47 &&
+                (value < one->library.base || value >= range->end))
+                noted[one->outside_count[i]++] = value;
+        }
+        qsort(noted, one->outside_count[i], sizeof *noted, by_value);
+    }
     return 0;
 }
 
@@ -67,7 +106,7 @@ int restart_seal(enum restart_which which, struct error *err)
         }
         one->pristine[i] = copy;
     }
-    return 0;
+    return note_outside(one, err);
 }
 
 bool restart_adopted(enum restart_which which)
@@ -117,17 +156,13 @@ int restart_rewind(struct error *err)
 
 bool restart_pristine_holds(const void *value)
 {
-    for (int which = 0; which < RESTART_COUNT; which++)
-        for (size_t i = 0; i < all[which].library.writable_count; i++) {
-            const struct elf_range *range = &all[which].library.writable[i];
-            /* pointers lie at aligned addresses of the segment; the copy begins where the segment does */
-            size_t first = -range->start % sizeof value;
+    uint64_t wanted = (uint64_t)value;
 
-            for (size_t at = first; all[which].pristine[i] && at + sizeof value <= range->end - range->start;
-                 at += sizeof value)
-                if (!memcmp(all[which].pristine[i] + at, &value, sizeof value))
-                    return true;
-        }
+    for (int which = 0; which < RESTART_COUNT; which++)
+        for (size_t i = 0; i < all[which].library.writable_count; i++)
+            if (all[which].outside[i] && bsearch(&wanted, all[which].outside[i], all[which].outside_count[i],
+                                                 sizeof wanted, by_value))
+                return true;
     return false;
 }
 
