@@ -27,7 +27,7 @@
 #include "list.h"
 #include "placement.h"
 
-#define JOURNAL_CHAIN_MAX 256
+#define JOURNAL_CHAIN_MAX 1024
 
 struct record;
 

@@ -68,6 +68,9 @@ extern const struct record_kind function_kind, kernel_kind, variable_kind, libra
 /* Commits the lookup that was just made; CUDA_SUCCESS. */
 CUresult lookup_keep(const struct record_kind *kind, enum lookup_call call, uint64_t object, const char *name,
                      uint64_t handle, struct record *owner);
+/* The same for a lookup that was made with another context current than the one in the thread's stack. */
+CUresult lookup_keep_in(CUcontext context, const struct record_kind *kind, enum lookup_call call, uint64_t object,
+                        const char *name, uint64_t handle, struct record *owner);
 
 /* ---- kind_function.c */
 /* The functions and kernels of a module or library that goes: a new one may get their handles. */

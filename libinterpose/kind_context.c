@@ -6,6 +6,7 @@
 
 #include "device_memory.h"
 #include "driver_api.h"
+#include "kind_code.h"
 #include "tracked.h"
 #include "unsaveable.h"
 
@@ -211,12 +212,34 @@ static struct record *find_primary(CUdevice device)
     return search.found;
 }
 
+/*
+ * A library belongs to no context, but what was made of it in one goes with that: the records that it owns and that were
+ * made in the context. It and its kernels stay, and are made again with no context current.
+ */
+static int leave_context(struct record *record, void *context)
+{
+    if (record->context != context || !record->owner || record->owner->kind == &context_kind) {
+        if (record->context == context && record->kind == &library_kind)
+            record->context = NULL;
+        return 0;
+    }
+    if (record->kind == &kernel_kind) {
+        record->context = NULL;
+    } else if (record->owner->kind == &library_kind || record->owner->kind == &kernel_kind) {
+        function_forget_owned(record);
+        journal_drop(record);
+    }
+    return 0;
+}
+
 /* What the context held is gone: memory that we served from the virtual-memory API is not the driver's to free. */
 static void drop_context(struct record *record)
 {
     if (!record)
         return;
     device_memory_free_context((CUcontext)record->handle);
+    journal_each(NULL, leave_context, (void *)record->handle);
+    function_forget_owned(record);
     journal_drop(record);
 }
 

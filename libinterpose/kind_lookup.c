@@ -62,12 +62,19 @@ const struct record_kind variable_kind = LOOKUP_KIND("variable", true);
 CUresult lookup_keep(const struct record_kind *kind, enum lookup_call call, uint64_t object, const char *name,
                      uint64_t handle, struct record *owner)
 {
+    return lookup_keep_in(context_current(), kind, call, object, name, handle, owner);
+}
+
+CUresult lookup_keep_in(CUcontext context, const struct record_kind *kind, enum lookup_call call, uint64_t object,
+                        const char *name, uint64_t handle, struct record *owner)
+{
     struct lookup *one;
 
     if (journal_find(kind, handle))
         return journal_discard(CUDA_SUCCESS); /* looked up before */
     one = journal_record_new(kind, sizeof *one);
     if (one) {
+        one->record.context = context;
         one->call = call;
         one->object = object;
         one->name = name ? strdup(name) : NULL;

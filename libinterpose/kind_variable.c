@@ -45,7 +45,25 @@ static int add_range(struct search *search, CUdeviceptr address, size_t size, CU
     return 0;
 }
 
-/* The driver does not know every name: variables of another architecture, or ones that nothing uses. */
+/*
+ * Asking for a variable may make the driver load it, so it becomes a record like a lookup of the program's: from then on
+ * it comes back in its place. The driver does not know every name: some are of another architecture, or nothing uses them.
+ */
+static CUresult look_up(struct code *code, CUcontext context, bool library, const char *name, CUdeviceptr *address,
+                        size_t *size)
+{
+    uint64_t handle = code->record.handle;
+    CUresult result;
+
+    journal_note();
+    result = library ? driver.cuLibraryGetGlobal(address, size, (CUlibrary)handle, name)
+                     : driver.cuModuleGetGlobal_v2(address, size, (CUmodule)handle, name);
+    if (result != CUDA_SUCCESS)
+        return journal_discard(result);
+    return lookup_keep_in(context, &variable_kind, library ? LOOKUP_LIBRARY_VARIABLE : LOOKUP_MODULE_VARIABLE, handle,
+                          name, *address, &code->record);
+}
+
 static int find_in(struct code *code, CUcontext context, bool library, struct search *search)
 {
     if (code_find_variables(code, search->err))
@@ -53,12 +71,9 @@ static int find_in(struct code *code, CUcontext context, bool library, struct se
     for (size_t i = 0; i < code->variable_count; i++) {
         CUdeviceptr address;
         size_t size;
-        CUresult result =
-            library
-                ? driver.cuLibraryGetGlobal(&address, &size, (CUlibrary)code->record.handle, code->variables[i])
-                : driver.cuModuleGetGlobal_v2(&address, &size, (CUmodule)code->record.handle, code->variables[i]);
 
-        if (result == CUDA_SUCCESS && size > 0 && add_range(search, address, size, context))
+        if (look_up(code, context, library, code->variables[i], &address, &size) == CUDA_SUCCESS && size > 0 &&
+            add_range(search, address, size, context))
             return -1;
     }
     return 0;
@@ -104,32 +119,6 @@ int variables_find(struct copy_range **ranges, size_t *count, struct error *err)
     *ranges = NULL;
     *count = 0;
     return -1;
-}
-
-/*
- * Variables that the program never asked for have no record that would notice if they came back elsewhere, and kernels
- * may hold their addresses.
- */
-int variables_check(const struct copy_range *ranges, size_t count, struct error *err)
-{
-    struct copy_range *now;
-    size_t now_count;
-    int result = 0;
-
-    if (variables_find(&now, &now_count, err))
-        return -1;
-    if (now_count != count) {
-        error_set(err, ERROR_MISMATCH, "%zu module variables were saved and %zu came back", count, now_count);
-        result = -1;
-    }
-    for (size_t i = 0; i < count && result == 0; i++)
-        if (now[i].device != ranges[i].device || now[i].size != ranges[i].size) {
-            error_set(err, ERROR_MISMATCH, "a module variable came back at %#llx instead of %#llx",
-                      (unsigned long long)now[i].device, (unsigned long long)ranges[i].device);
-            result = -1;
-        }
-    variables_release(now, now_count);
-    return result;
 }
 
 void variables_release(struct copy_range *ranges, size_t count)

@@ -80,8 +80,6 @@ void function_used(CUfunction function);
 /* ---- kind_variable.c: contents of module variables */
 /* Finds every variable of every loaded module: address, size and host memory, as copy ranges (malloc'd array). */
 int variables_find(struct copy_range **ranges, size_t *count, struct error *err);
-/* The same ranges again after the replay, each checked to be where it was. */
-int variables_check(const struct copy_range *ranges, size_t count, struct error *err);
 void variables_release(struct copy_range *ranges, size_t count);
 
 /* ---- kind_device_memory.c */

@@ -31,8 +31,6 @@ static int copy_in(struct error *err)
         result = copy_ranges(COPY_IN, memory, count, &progress, err);
     free(memory);
     if (result == 0)
-        result = variables_check(variables, variable_count, err);
-    if (result == 0)
         result = copy_ranges(COPY_IN, variables, variable_count, &progress, err);
     return result;
 }
