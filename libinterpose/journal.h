@@ -152,6 +152,12 @@ int journal_replay(void (*tick)(size_t done, size_t total), struct error *err);
 /* The restore is complete: the placements of the replay count from now on. */
 void journal_replay_done(void);
 
+/*
+ * The order of dead modules that live ones depend on grew too long to be kept (JOURNAL_CHAIN_MAX): addresses might not
+ * come back. It ends when the modules that overlapped are gone.
+ */
+bool journal_order_is_lost(void);
+
 void journal_before_fork(void);
 void journal_after_fork(bool child);
 

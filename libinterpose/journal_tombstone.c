@@ -7,6 +7,7 @@ static struct list ordered = LIST_INIT(ordered), ordered_live = LIST_INIT(ordere
 /* Tombstones that stay for another tombstone only, those that came to it first in front. */
 static struct list chained = LIST_INIT(chained);
 static size_t chained_count;
+static bool trimmed; /* since the chain was empty last */
 
 void tombstone_note_birth(struct record *record)
 {
@@ -24,7 +25,8 @@ static void chain_leave(struct record *tombstone)
     if (list_empty(&tombstone->life_node))
         return;
     list_remove(&tombstone->life_node);
-    chained_count--;
+    if (--chained_count == 0)
+        trimmed = false;
 }
 
 /* The tombstone stays because of guard, which was born during its life. */
@@ -184,8 +186,15 @@ void journal_vanish(struct record *record)
 
 static void chain_trim(void)
 {
-    while (chained_count > JOURNAL_CHAIN_MAX)
+    while (chained_count > JOURNAL_CHAIN_MAX) {
+        trimmed = true;
         journal_vanish(container_of(chained.next, struct record, life_node));
+    }
+}
+
+bool journal_order_is_lost(void)
+{
+    return trimmed;
 }
 
 /* ---- staying */

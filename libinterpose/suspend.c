@@ -105,14 +105,30 @@ static int refuse_foreign_device(struct error *err)
     return -1;
 }
 
+static int refuse_lost_order(struct error *err)
+{
+    if (!journal_order_is_lost())
+        return 0;
+    error_set(err, ERROR_UNSAVEABLE,
+              "the program has replaced more than %d modules while others stayed loaded; their order can't be made again",
+              JOURNAL_CHAIN_MAX);
+    return -1;
+}
+
+/* Asked before the program is stopped, and again when nobody can make anything any more. */
+static int refuse_unsaveable(struct error *err)
+{
+    return unsaveable_check(err) || refuse_lost_order(err) || refuse_foreign_device(err) ? -1 : 0;
+}
+
 int suspend_lock(uint64_t deadline, struct error *err)
 {
-    if (unsaveable_check(err) || refuse_foreign_device(err))
+    if (refuse_unsaveable(err))
         return -1;
     gate_pass_begin(); /* this thread works behind the closed gate from now on */
     if (close_gate(deadline, err) == 0) {
-        /* again, now that nobody can make anything; and before the work: the error says more than a time-out */
-        if (unsaveable_check(err) == 0 && !fault_here(FAULT_lock_drain, err) &&
+        /* before the work is waited for: the reason says more than a time-out */
+        if (refuse_unsaveable(err) == 0 && !fault_here(FAULT_lock_drain, err) &&
             context_each(drain_context, &deadline, err) == 0)
             return 0;
         gate_open(false);

@@ -32,7 +32,7 @@ static CUdeviceptr blocks[KEPT];
 static void *hosts[KEPT];
 static CUmodule modules[KEPT];
 static CUlibrary libraries[KEPT];
-static uint64_t made, modules_made;
+static uint64_t made;
 
 static void churn_objects(void)
 {
@@ -59,21 +59,34 @@ static void churn_objects(void)
     }
 }
 
+static void module_load(int slot)
+{
+    CUkernel kernel;
+
+    CHECK(cuModuleLoadData(&modules[slot], small_module));
+    LAUNCH_PLAIN(kernel_get(modules[slot], "bump"), NULL);
+    CHECK(cuLibraryLoadData(&libraries[slot], small_module, NULL, NULL, 0, NULL, NULL, 0));
+    CHECK(cuLibraryGetKernel(&kernel, libraries[slot], "bump"));
+    CHECK(cuCtxSynchronize());
+}
+
+static void module_unload(int slot)
+{
+    CHECK(cuModuleUnload(modules[slot]));
+    CHECK(cuLibraryUnload(libraries[slot]));
+    modules[slot] = NULL;
+    libraries[slot] = NULL;
+}
+
+/* The first ones stay for ever; the last place is for what comes and goes. */
 static void churn_modules(void)
 {
+    for (int i = 0; i < KEPT - 1; i++)
+        if (!modules[i])
+            module_load(i);
     for (int i = 0; i < STEP / 50; i++) {
-        int slot = (int)(modules_made++ % KEPT);
-        CUkernel kernel;
-
-        if (modules[slot])
-            CHECK(cuModuleUnload(modules[slot]));
-        CHECK(cuModuleLoadData(&modules[slot], small_module));
-        LAUNCH_PLAIN(kernel_get(modules[slot], "bump"), NULL);
-        if (libraries[slot])
-            CHECK(cuLibraryUnload(libraries[slot]));
-        CHECK(cuLibraryLoadData(&libraries[slot], small_module, NULL, NULL, 0, NULL, NULL, 0));
-        CHECK(cuLibraryGetKernel(&kernel, libraries[slot], "bump"));
-        CHECK(cuCtxSynchronize());
+        module_load(KEPT - 1);
+        module_unload(KEPT - 1);
     }
 }
 
@@ -116,12 +129,9 @@ int main(int argc, char **argv)
         churn_modules();
         check_kept();
     }
-    for (int i = 0; i < KEPT; i++) {
+    for (int i = 0; i < KEPT; i++)
         if (modules[i])
-            CHECK(cuModuleUnload(modules[i]));
-        if (libraries[i])
-            CHECK(cuLibraryUnload(libraries[i]));
-    }
+            module_unload(i);
     kernels_unload(&kernels);
     CHECK(cuDevicePrimaryCtxRelease_v2(0));
     return program_end();

@@ -1,0 +1,172 @@
+/* Physical memory behind a handle: cuMemCreate. */
+#include "kinds.h"
+
+#include "device_memory.h"
+#include "driver_api.h"
+#include "tracked.h"
+#include "unsaveable.h"
+#include "virtual_memory.h"
+
+static struct physical *physical_of(struct record *record)
+{
+    return container_of(record, struct physical, record);
+}
+
+static CUresult replay(struct record *record, uint64_t *handle)
+{
+    struct physical *physical = physical_of(record);
+    CUresult result = driver.cuMemCreate(&physical->made, physical->size, &physical->properties, physical->flags);
+
+    /* A handle that the program has given back already may be another one now. */
+    *handle = physical->references ? physical->made : record->handle;
+    return result;
+}
+
+static CUresult undo(struct record *record, uint64_t handle)
+{
+    return driver.cuMemRelease(physical_of(record)->made);
+}
+
+static void release(struct record *record)
+{
+    struct physical *physical = physical_of(record);
+
+    copy_host_free(physical->host, physical->size);
+}
+
+static const struct record_kind physical_kind = {
+    .name = "memory handle", .replay = replay, .undo = undo, .release = release, .warm_up = true};
+
+struct physical *physical_find(CUmemGenericAllocationHandle handle)
+{
+    struct record *record = journal_find(&physical_kind, handle);
+
+    return record ? physical_of(record) : NULL;
+}
+
+struct visit {
+    int (*f)(struct physical *physical, void *arg);
+    void *arg;
+};
+
+static int visit_one(struct record *record, void *arg)
+{
+    const struct visit *visit = arg;
+
+    return visit->f(physical_of(record), visit->arg);
+}
+
+void physical_each(int (*f)(struct physical *physical, void *arg), void *arg)
+{
+    struct visit visit = {f, arg};
+
+    journal_each(&physical_kind, visit_one, &visit);
+}
+
+bool physical_unmapped(struct physical *physical)
+{
+    if (--physical->mappings || physical->references)
+        return false;
+    journal_detach(&physical_kind, physical->record.handle);
+    return true;
+}
+
+void physical_gone(struct physical *physical)
+{
+    journal_drop(&physical->record);
+}
+
+void physical_stays(struct physical *physical)
+{
+    if (!physical->mappings++ && !physical->references)
+        journal_attach(&physical->record);
+}
+
+CUresult track_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
+                           unsigned long long flags)
+{
+    struct physical *physical;
+    CUresult result;
+
+    journal_note();
+    result = driver.cuMemCreate(handle, size, prop, flags);
+    if (result != CUDA_SUCCESS)
+        return journal_discard(result);
+    physical = journal_record_new(&physical_kind, sizeof *physical);
+    if (physical) {
+        physical->size = size;
+        physical->properties = *prop;
+        physical->flags = flags;
+        physical->made = *handle;
+        physical->references = 1;
+        physical->record.context = NULL; /* it belongs to none, and outlives them */
+    }
+    journal_commit(physical ? &physical->record : NULL, *handle, NULL);
+    /* The CPU may have it mapped as well: it could not be taken away behind its back. */
+    if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+        unsaveable_note("cuMemCreate: memory of the host behind a handle of the virtual-memory functions");
+    return result;
+}
+
+/* The program has one reference less. *last: nothing keeps it any more; the record is detached. */
+static struct physical *unreference(CUmemGenericAllocationHandle handle, bool *last)
+{
+    struct physical *physical;
+
+    virtual_memory_lock();
+    physical = physical_find(handle);
+    if (physical && physical->references) {
+        *last = !--physical->references && !physical->mappings;
+        if (*last)
+            journal_detach(&physical_kind, handle);
+    } else {
+        physical = NULL;
+    }
+    virtual_memory_unlock();
+    return physical;
+}
+
+CUresult track_cuMemRelease(CUmemGenericAllocationHandle handle)
+{
+    bool last = false;
+    struct physical *physical = NULL;
+    unsigned left = 0;
+    CUresult result;
+
+    virtual_memory_lock();
+    physical = physical_find(handle);
+    if (physical && physical->references > 1)
+        left = --physical->references;
+    virtual_memory_unlock();
+    if (left)
+        return CUDA_SUCCESS;
+    physical = unreference(handle, &last);
+    result = driver.cuMemRelease(handle);
+    if (last && result == CUDA_SUCCESS)
+        journal_drop(&physical->record);
+    return result;
+}
+
+CUresult track_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)
+{
+    bool counted = false;
+    struct physical *physical;
+    CUresult result;
+
+    /* memory of cuMemAlloc has no handle that a program could have */
+    if (device_memory_owns((CUdeviceptr)addr))
+        return CUDA_ERROR_INVALID_VALUE;
+    result = driver.cuMemRetainAllocationHandle(handle, addr);
+    if (result != CUDA_SUCCESS)
+        return result;
+    virtual_memory_lock();
+    physical = physical_find(*handle);
+    if (physical)
+        counted = physical->references++ > 0;
+    virtual_memory_unlock();
+    if (counted)
+        driver.cuMemRelease(*handle);
+    if (!physical)
+        unsaveable_note("cuMemRetainAllocationHandle: a handle that is not from cuMemCreate");
+    return result;
+}
