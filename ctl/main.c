@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "commands.h"
+#include "cuda_checkpoint.h"
+#include "dump.h"
 #include "error.h"
 #include "output.h"
 
@@ -16,13 +18,18 @@ struct arguments {
     const char *operands[OPERANDS_MAX];
     size_t operand_count;
     struct command_options options;
+    const char *directory; /* --images-dir */
+    bool leave_running;
+    char **rest; /* after "--" */
     bool help, version;
 };
 
-enum { OPTION_JSON = 256, OPTION_VERSION };
+enum { OPTION_JSON = 256, OPTION_LEAVE_RUNNING, OPTION_VERSION };
 
 static const struct option long_options[] = {
     {"timeout", required_argument, NULL, 't'},
+    {"images-dir", required_argument, NULL, 'D'},
+    {"leave-running", no_argument, NULL, OPTION_LEAVE_RUNNING},
     {"json", no_argument, NULL, OPTION_JSON},
     {"quiet", no_argument, NULL, 'q'},
     {"help", no_argument, NULL, 'h'},
@@ -33,6 +40,9 @@ static const struct option long_options[] = {
 static const char options_help[] =
     "  -t, --timeout TIME  for lock, suspend, toggle: give up when the work has not ended by then (500, "
     "500ms, 5s)\n"
+    "  -D, --images-dir DIR\n"
+    "                      for dump and restore: where the files of a dump are\n"
+    "      --leave-running for dump: the program runs on\n"
     "      --json          print one JSON object, errors included\n"
     "  -q, --quiet         no progress and no error text: the exit status tells\n"
     "  -h, --help          print this help\n"
@@ -52,6 +62,8 @@ static void print_help(void)
         "Takes a CUDA program that runs under libcudackpt.so off the GPU and puts it back.\n\nCommands:\n");
     for (size_t i = 0; i < command_count; i++)
         printf("  %-11s %s\n", commands[i].name, commands[i].summary);
+    printf("  %-11s %s\n  %-11s %s\n", "dump", "suspend a program and save it in files, with CRIU", "restore -D",
+           "bring a program back from files");
     printf("\nOptions:\n%s\n%s", options_help, exit_help);
 }
 
@@ -117,7 +129,7 @@ static int arguments_parse(int argc, char **argv, struct arguments *arguments, s
 
     opterr = 0;
     /* "-": operands come in their order as option 1, wherever they stand, whatever POSIXLY_CORRECT says. */
-    while ((option = getopt_long(argc, argv, "-:t:qh", long_options, NULL)) != -1) {
+    while ((option = getopt_long(argc, argv, "-:t:D:qh", long_options, NULL)) != -1) {
         switch (option) {
         case 1:
             if (operand_add(arguments, optarg, err) < 0)
@@ -127,6 +139,12 @@ static int arguments_parse(int argc, char **argv, struct arguments *arguments, s
             if (timeout_parse(optarg, &arguments->options.timeout_ms, err) < 0)
                 return -1;
             arguments->options.has_timeout = true;
+            break;
+        case 'D':
+            arguments->directory = optarg;
+            break;
+        case OPTION_LEAVE_RUNNING:
+            arguments->leave_running = true;
             break;
         case OPTION_JSON:
             arguments->options.json = true;
@@ -152,7 +170,8 @@ static int arguments_parse(int argc, char **argv, struct arguments *arguments, s
             return -1;
         }
     }
-    for (; optind < argc; optind++) { /* after "--" */
+    arguments->rest = argv + optind; /* after "--": for criu, or operands like the others */
+    for (; optind < argc && !arguments->directory; optind++) {
         if (operand_add(arguments, argv[optind], err) < 0)
             return -1;
     }
@@ -172,6 +191,10 @@ static int command_run(const struct arguments *arguments, struct error *err)
         error_set(err, ERROR_USAGE, "%s needs the number of a process", command->name);
         return -1;
     }
+    if (arguments->directory || arguments->leave_running) {
+        error_set(err, ERROR_USAGE, "--images-dir and --leave-running go with dump and restore only");
+        return -1;
+    }
     if (arguments->options.has_timeout && !protocol_takes_timeout(command->action)) {
         error_set(err, ERROR_USAGE, "%s takes no --timeout; only lock, suspend and toggle do", command->name);
         return -1;
@@ -179,6 +202,28 @@ static int command_run(const struct arguments *arguments, struct error *err)
     if (pid_parse(arguments->operands[1], &pid, err) < 0)
         return -1;
     return command->run(command, pid, &arguments->options, err);
+}
+
+/* With CRIU: `dump PID -D DIR` and `restore -D DIR`. */
+static int dump_or_restore(const struct arguments *arguments, struct error *err)
+{
+    const struct dump_options options = {.directory = arguments->directory,
+                                         .leave_running = arguments->leave_running,
+                                         .timeout_ms = arguments->options.timeout_ms,
+                                         .criu_options = arguments->rest};
+    bool dump = !strcmp(arguments->operands[0], "dump");
+    pid_t pid;
+
+    if (!options.directory || !*options.directory || arguments->operand_count != (dump ? 2 : 1) ||
+        arguments->options.json || (!dump && (options.leave_running || arguments->options.has_timeout))) {
+        error_set(err, ERROR_USAGE,
+                  "it is: dump PID -D DIR [--leave-running] [--timeout TIME] [-- CRIU-OPTION...], or: restore -D DIR "
+                  "[-- CRIU-OPTION...]");
+        return -1;
+    }
+    if (!dump)
+        return restore_run(&options, err);
+    return pid_parse(arguments->operands[1], &pid, err) < 0 ? -1 : dump_run(pid, &options, err);
 }
 
 static int dispatch(const struct arguments *arguments, struct error *err)
@@ -189,6 +234,8 @@ static int dispatch(const struct arguments *arguments, struct error *err)
         puts("cudackpt-ctl " CUDACKPT_VERSION);
         return 0;
     }
+    if (first && !arguments->help && (!strcmp(first, "dump") || (arguments->directory && !strcmp(first, "restore"))))
+        return dump_or_restore(arguments, err);
     if (first && !strcmp(first, "help"))
         first = second;
     else if (!arguments->help)
@@ -203,8 +250,11 @@ int main(int argc, char **argv)
 {
     struct arguments arguments = {0};
     struct error err = {0};
-    int result = arguments_parse(argc, argv, &arguments, &err);
+    int result;
 
+    if (cuda_checkpoint_is_meant(argc, argv))
+        return cuda_checkpoint_main(argc, argv);
+    result = arguments_parse(argc, argv, &arguments, &err);
     if (result == 0)
         result = dispatch(&arguments, &err);
     /* A result that nobody could read is no success: the disk may be full. */

@@ -135,16 +135,18 @@ static void tell_status(struct control_reply *reply)
     struct ledger_stats ledger;
     struct tally tally = {.used = 0};
 
+    ledger_thread_is_ours();
     if (state == RUNNING) /* the driver may be asked */
         driver.cuDriverGetVersion(&driver_version);
     device_memory_get_stats(-1, &memory);
     driver_heap_get_stats(&heap);
     ledger_get_stats(&ledger);
     control_reply_value(reply, "driver-version", "%d.%d", driver_version / 1000, driver_version % 1000 / 10);
-    control_reply_value(reply, "suspends", "%llu", (unsigned long long)gate_generation());
+    control_reply_value(reply, "suspends", "%llu", (unsigned long long)gate_generation() - 1);
     control_reply_value(reply, "device-memory-bytes", "%llu", (unsigned long long)memory.chunk_bytes);
     control_reply_value(reply, "device-memory-blocks", "%llu", (unsigned long long)memory.blocks);
-    control_reply_value(reply, "host-copy-bytes", "%llu", (unsigned long long)device_memory_copy_bytes());
+    control_reply_value(reply, "host-copy-bytes", "%llu",
+                        (unsigned long long)(device_memory_copy_bytes() + virtual_memory_copy_bytes()));
     control_reply_value(reply, "driver-heap-bytes", "%zu", heap.block_bytes);
     control_reply_value(reply, "driver-descriptors", "%u", ledger.descriptors);
     control_reply_value(reply, "driver-threads", "%u", ledger.threads);

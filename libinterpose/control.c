@@ -59,7 +59,7 @@ static void answer(struct control_peer *peer, const struct protocol_request *req
     if (request->action == ACTION_RESTORE_TID) {
         control_reply_value(&reply, "tid", "%d", (int)control_tid());
     } else {
-        control_reply_value(&reply, "state", "%s", actions->state());
+        control_reply_value(&reply, "state", "%s", control_action_state(actions));
         if (request->action == ACTION_STATUS) {
             if (running.peer) {
                 control_reply_value(&reply, "busy", "%s", protocol_action_names[running.request.action]);
@@ -126,7 +126,7 @@ static void action_run(void)
         log_info("%s: done in %llu ms", name, (unsigned long long)(io_now_ms() - start));
         error_clear(&err);
     }
-    control_reply_value(&reply, "state", "%s", actions->state());
+    control_reply_value(&reply, "state", "%s", control_action_state(actions));
     control_reply_end(&reply, &err);
     memset(&running, 0, sizeof(running));
 }

@@ -3,9 +3,27 @@
 #include <stdbool.h>
 #include <string.h>
 
+/*
+ * A deep lock has taken the program off the GPU already and calls that locked. CRIU's CUDA plugin asks for the
+ * lock while the program runs, and for the checkpoint when only the control thread does: then the driver's
+ * threads are frozen and can't be ended any more, and any lock of libc's may be held for ever. So nothing is
+ * left for the checkpoint but to say that it is done.
+ */
+static bool deep;
+
+static bool is_deep(const struct control_actions *actions)
+{
+    return deep && !strcmp(actions->state(), "checkpointed");
+}
+
+const char *control_action_state(const struct control_actions *actions)
+{
+    return is_deep(actions) ? "locked" : actions->state();
+}
+
 static bool in_state(const struct control_actions *actions, const char *state)
 {
-    return !strcmp(actions->state(), state);
+    return !strcmp(control_action_state(actions), state);
 }
 
 /* The checkpointed and the failed program are both off the GPU, with their data in host memory. */
@@ -31,7 +49,7 @@ static const char *advice(const struct control_actions *actions)
 static int refuse(const struct control_actions *actions, enum protocol_action action, struct error *err)
 {
     error_set(err, ERROR_STATE, "can't %s: the program is %s; %s", protocol_action_names[action],
-              actions->state(), advice(actions));
+              control_action_state(actions), advice(actions));
     return -1;
 }
 
@@ -52,13 +70,43 @@ static int lock_and_checkpoint(const struct control_actions *actions, uint64_t t
     return -1;
 }
 
+static int lock(const struct control_actions *actions, const struct protocol_request *request, struct error *err)
+{
+    if (!request->deep)
+        return actions->lock(request->timeout_ms, err);
+    if (lock_and_checkpoint(actions, request->timeout_ms, err) < 0)
+        return -1;
+    deep = true;
+    return 0;
+}
+
+/* From locked to checkpointed. */
+static int checkpoint(const struct control_actions *actions, struct error *err)
+{
+    if (!is_deep(actions))
+        return actions->checkpoint(err);
+    deep = false;
+    return 0;
+}
+
+/* From locked to running. */
+static int unlock(const struct control_actions *actions, struct error *err)
+{
+    if (is_deep(actions)) {
+        if (actions->restore(err) < 0)
+            return -1;
+        deep = false;
+    }
+    return actions->unlock(err);
+}
+
 static int suspend(const struct control_actions *actions, const struct protocol_request *request,
                    struct error *err)
 {
     if (in_state(actions, "running"))
         return lock_and_checkpoint(actions, request->timeout_ms, err);
     if (in_state(actions, "locked"))
-        return actions->checkpoint(err);
+        return checkpoint(actions, err);
     return refuse(actions, request->action, err);
 }
 
@@ -66,7 +114,7 @@ static int resume(const struct control_actions *actions, const struct protocol_r
                   struct error *err)
 {
     if (in_state(actions, "locked"))
-        return actions->unlock(err);
+        return unlock(actions, err);
     if (!is_suspended(actions))
         return refuse(actions, request->action, err);
     if (actions->restore(err) < 0)
@@ -77,6 +125,8 @@ static int resume(const struct control_actions *actions, const struct protocol_r
 int control_action_run(const struct control_actions *actions, const struct protocol_request *request,
                        struct error *err)
 {
+    /* Whoever left the deep lock by a way of its own, a failed restore, has left it for good. */
+    deep = is_deep(actions);
     switch (request->action) {
     case ACTION_SUSPEND:
         return suspend(actions, request, err);
@@ -90,11 +140,11 @@ int control_action_run(const struct control_actions *actions, const struct proto
         break;
     case ACTION_LOCK:
         if (in_state(actions, "running"))
-            return actions->lock(request->timeout_ms, err);
+            return lock(actions, request, err);
         break;
     case ACTION_CHECKPOINT:
         if (in_state(actions, "locked"))
-            return actions->checkpoint(err);
+            return checkpoint(actions, err);
         break;
     case ACTION_RESTORE:
         if (is_suspended(actions))
@@ -102,7 +152,7 @@ int control_action_run(const struct control_actions *actions, const struct proto
         break;
     case ACTION_UNLOCK:
         if (in_state(actions, "locked"))
-            return actions->unlock(err);
+            return unlock(actions, err);
         break;
     default:
         break;

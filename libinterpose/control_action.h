@@ -9,4 +9,7 @@
 int control_action_run(const struct control_actions *actions, const struct protocol_request *request,
                        struct error *err);
 
+/* The state to tell: the real one, but "locked" while a deep lock is on. Also in the middle of an action. */
+const char *control_action_state(const struct control_actions *actions);
+
 #endif

@@ -328,6 +328,17 @@ typedef int CUmemAllocationHandleType;
 typedef int CUmemLocationType;
 typedef int CUmemAccess_flags;
 typedef int CUmemAllocationGranularity_flags;
+typedef int CUmemPool_attribute;
+enum {
+    CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES = 1,
+    CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC = 2,
+    CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES = 3,
+    CU_MEMPOOL_ATTR_RELEASE_THRESHOLD = 4,
+    CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT = 5,
+    CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH = 6,
+    CU_MEMPOOL_ATTR_USED_MEM_CURRENT = 7,
+    CU_MEMPOOL_ATTR_USED_MEM_HIGH = 8
+};
 enum {
     CU_MEM_ALLOCATION_TYPE_INVALID = 0,
     CU_MEM_ALLOCATION_TYPE_PINNED = 1,
@@ -394,6 +405,32 @@ enum {
     CU_STREAM_CAPTURE_MODE_RELAXED = 2
 };
 
+typedef int CUgraphNodeType;
+typedef int CUgraphExecUpdateResult;
+typedef int CUgraphInstantiateResult;
+enum {
+    CU_GRAPH_NODE_TYPE_KERNEL = 0,
+    CU_GRAPH_NODE_TYPE_MEMCPY = 1,
+    CU_GRAPH_NODE_TYPE_MEMSET = 2,
+    CU_GRAPH_NODE_TYPE_HOST = 3,
+    CU_GRAPH_NODE_TYPE_GRAPH = 4,
+    CU_GRAPH_NODE_TYPE_EMPTY = 5,
+    CU_GRAPH_NODE_TYPE_WAIT_EVENT = 6,
+    CU_GRAPH_NODE_TYPE_EVENT_RECORD = 7,
+    CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL = 8,
+    CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT = 9,
+    CU_GRAPH_NODE_TYPE_MEM_ALLOC = 10,
+    CU_GRAPH_NODE_TYPE_MEM_FREE = 11,
+    CU_GRAPH_NODE_TYPE_BATCH_MEM_OP = 12,
+    CU_GRAPH_NODE_TYPE_CONDITIONAL = 13,
+    CU_GRAPH_EXEC_UPDATE_SUCCESS = 0,
+    CU_GRAPH_EXEC_UPDATE_ERROR = 1,
+    CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD = 2,
+    CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH = 4,
+    CU_GRAPH_USER_OBJECT_MOVE = 1,
+    CU_USER_OBJECT_NO_DESTRUCTOR_SYNC = 1
+};
+
 typedef int CUdriverProcAddressQueryResult;
 enum {
     CU_GET_PROC_ADDRESS_SUCCESS = 0,
@@ -446,12 +483,9 @@ typedef int CUfilter_mode;
 typedef int CUflushGPUDirectRDMAWritesScope;
 typedef int CUflushGPUDirectRDMAWritesTarget;
 typedef int CUfunctionLoadingState;
-typedef int CUgraphExecUpdateResult;
 typedef int CUgraphMem_attribute;
-typedef int CUgraphNodeType;
 typedef int CUjitInputType;
 typedef int CUlogLevel;
-typedef int CUmemPool_attribute;
 typedef int CUmemRangeHandleType;
 typedef int CUmem_advise;
 typedef int CUmem_range_attribute;
@@ -667,6 +701,46 @@ typedef struct CUDA_HOST_NODE_PARAMS {
     void *userData;
 } CUDA_HOST_NODE_PARAMS;
 
+typedef struct CUDA_MEMSET_NODE_PARAMS {
+    CUdeviceptr dst;
+    size_t pitch;
+    unsigned int value;
+    unsigned int elementSize;
+    size_t width;
+    size_t height;
+} CUDA_MEMSET_NODE_PARAMS;
+
+typedef union CUstreamBatchMemOpParams {
+    cuuint64_t pad[6];
+} CUstreamBatchMemOpParams;
+
+typedef struct CUDA_BATCH_MEM_OP_NODE_PARAMS {
+    CUcontext ctx;
+    unsigned int count;
+    CUstreamBatchMemOpParams *paramArray;
+    unsigned int flags;
+} CUDA_BATCH_MEM_OP_NODE_PARAMS;
+
+typedef struct CUgraphEdgeData {
+    unsigned char from_port;
+    unsigned char to_port;
+    unsigned char type;
+    unsigned char reserved[5];
+} CUgraphEdgeData;
+
+typedef struct CUDA_GRAPH_INSTANTIATE_PARAMS {
+    cuuint64_t flags;
+    CUstream hUploadStream;
+    CUgraphNode hErrNode_out;
+    CUgraphInstantiateResult result_out;
+} CUDA_GRAPH_INSTANTIATE_PARAMS;
+
+typedef struct CUgraphExecUpdateResultInfo {
+    CUgraphExecUpdateResult result;
+    CUgraphNode errorNode;
+    CUgraphNode errorFromNode;
+} CUgraphExecUpdateResultInfo;
+
 typedef struct CUDA_MEMCPY2D {
     size_t srcXInBytes;
     size_t srcY;
@@ -755,7 +829,6 @@ typedef struct CUDA_ARRAY3D_DESCRIPTOR_v1 CUDA_ARRAY3D_DESCRIPTOR_v1;
 typedef struct CUDA_ARRAY_DESCRIPTOR_v1 CUDA_ARRAY_DESCRIPTOR_v1;
 typedef struct CUDA_ARRAY_MEMORY_REQUIREMENTS CUDA_ARRAY_MEMORY_REQUIREMENTS;
 typedef struct CUDA_ARRAY_SPARSE_PROPERTIES CUDA_ARRAY_SPARSE_PROPERTIES;
-typedef struct CUDA_BATCH_MEM_OP_NODE_PARAMS CUDA_BATCH_MEM_OP_NODE_PARAMS;
 typedef struct CUDA_EXTERNAL_MEMORY_BUFFER_DESC CUDA_EXTERNAL_MEMORY_BUFFER_DESC;
 typedef struct CUDA_EXTERNAL_MEMORY_HANDLE_DESC CUDA_EXTERNAL_MEMORY_HANDLE_DESC;
 typedef struct CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC;
@@ -764,12 +837,10 @@ typedef struct CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS CUDA_EXTERNAL_SEMAPHORE_SIG
 typedef struct CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS;
 typedef struct CUDA_EXT_SEM_SIGNAL_NODE_PARAMS CUDA_EXT_SEM_SIGNAL_NODE_PARAMS;
 typedef struct CUDA_EXT_SEM_WAIT_NODE_PARAMS CUDA_EXT_SEM_WAIT_NODE_PARAMS;
-typedef struct CUDA_GRAPH_INSTANTIATE_PARAMS CUDA_GRAPH_INSTANTIATE_PARAMS;
 typedef struct CUDA_MEMCPY2D_v1 CUDA_MEMCPY2D_v1;
 typedef struct CUDA_MEMCPY3D_BATCH_OP CUDA_MEMCPY3D_BATCH_OP;
 typedef struct CUDA_MEMCPY3D_PEER CUDA_MEMCPY3D_PEER;
 typedef struct CUDA_MEMCPY3D_v1 CUDA_MEMCPY3D_v1;
-typedef struct CUDA_MEMSET_NODE_PARAMS CUDA_MEMSET_NODE_PARAMS;
 typedef struct CUDA_MEM_ALLOC_NODE_PARAMS CUDA_MEM_ALLOC_NODE_PARAMS;
 typedef struct CUDA_RESOURCE_DESC CUDA_RESOURCE_DESC;
 typedef struct CUDA_RESOURCE_VIEW_DESC CUDA_RESOURCE_VIEW_DESC;
@@ -780,14 +851,11 @@ typedef struct CUcheckpointLockArgs CUcheckpointLockArgs;
 typedef struct CUcheckpointRestoreArgs CUcheckpointRestoreArgs;
 typedef struct CUcheckpointUnlockArgs CUcheckpointUnlockArgs;
 typedef struct CUdevResource CUdevResource;
-typedef struct CUgraphEdgeData CUgraphEdgeData;
-typedef struct CUgraphExecUpdateResultInfo CUgraphExecUpdateResultInfo;
 typedef struct CUgraphNodeParams CUgraphNodeParams;
 typedef struct CUmemDecompressParams CUmemDecompressParams;
 typedef struct CUmemPoolPtrExportData CUmemPoolPtrExportData;
 typedef struct CUmemcpyAttributes CUmemcpyAttributes;
 typedef struct CUmulticastObjectProp CUmulticastObjectProp;
-typedef union CUstreamBatchMemOpParams CUstreamBatchMemOpParams;
 typedef struct CUtensorMap CUtensorMap;
 
 #endif

@@ -60,6 +60,14 @@ static uint64_t dynamic_value(const struct elf_library *library, int64_t tag)
     return 0;
 }
 
+bool elf_library_is_named(const struct elf_library *library, const char *soname)
+{
+    const char *strings = (const void *)dynamic_value(library, DT_STRTAB);
+    uint64_t name = dynamic_value(library, DT_SONAME);
+
+    return strings && name && !strcmp(strings + name, soname);
+}
+
 static uint32_t gnu_hash(const char *name)
 {
     uint32_t hash = 5381;

@@ -31,6 +31,9 @@ struct elf_library {
 /* handle: as dlopen gave it. */
 int elf_library_open(void *handle, struct elf_library *library, struct error *err);
 
+/* Its DT_SONAME is this. */
+bool elf_library_is_named(const struct elf_library *library, const char *soname);
+
 /* Address of an exported symbol, NULL if there is none. */
 void *elf_library_symbol(const struct elf_library *library, const char *name);
 

@@ -1,4 +1,4 @@
-/* Import hooks: the table, and those that fit nowhere else: environment, loader, threads, handlers. */
+/* Import hooks: the table, and those that fit nowhere else: environment, threads, handlers. */
 #include "import_hooks.h"
 
 #include <stdbool.h>
@@ -8,10 +8,6 @@
 
 #include "import_internal.h"
 #include "ledger.h"
-#include "loader_hooks.h"
-#include "unsaveable.h"
-#define LOG_PREFIX "imports"
-#include "log.h"
 
 /* ---- environment */
 
@@ -44,31 +40,22 @@ void import_hooks_replay_environment(int on)
     __atomic_store_n(&replaying, on, __ATOMIC_RELEASE);
 }
 
+bool import_is_replay(void)
+{
+    return __atomic_load_n(&replaying, __ATOMIC_ACQUIRE);
+}
+
 /* Programs change variables like CUDA_VISIBLE_DEVICES after the driver has read them; a replay must not notice. */
 static char *hook_getenv(const char *name)
 {
     size_t length = strlen(name);
 
-    if (!__atomic_load_n(&replaying, __ATOMIC_ACQUIRE) || !kept_environment)
+    if (!import_is_replay() || !kept_environment)
         return getenv(name);
     for (char **entry = kept_environment; *entry; entry++)
         if (!strncmp(*entry, name, length) && (*entry)[length] == '=')
             return *entry + length + 1;
     return NULL;
-}
-
-/* ---- the loader: the driver's own opens of itself and of its helpers go past our dlopen */
-
-static void *hook_dlopen(const char *name, int flags)
-{
-    void *handle;
-
-    loader_resolve();
-    handle = loader_real_dlopen(name, flags);
-    log_debug("the driver opens %s", name ? name : "itself");
-    if (handle && name && strstr(name, "libcudadebugger.so"))
-        unsaveable_note("a debugger has attached to the CUDA driver"); /* it keeps pointers into the driver's heap */
-    return handle;
 }
 
 /* ---- the table */
@@ -85,13 +72,12 @@ static const struct import_hook import_others[] = {
     {"__register_atfork", ledger_fork_handler},
     {"getenv", hook_getenv},
     {"secure_getenv", hook_getenv},
-    {"dlopen", hook_dlopen},
     {NULL, NULL},
 };
 
 void *import_hook(const char *name)
 {
-    static const struct import_hook *const tables[] = {import_memory, import_descriptors, import_maps, import_others};
+    static const struct import_hook *const tables[] = {import_memory, import_descriptors, import_maps, import_loader, import_others};
 
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
         for (const struct import_hook *row = tables[i]; row->name; row++)

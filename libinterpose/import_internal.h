@@ -10,7 +10,10 @@ struct import_hook {
     void *hook;
 };
 
-extern const struct import_hook import_memory[], import_descriptors[], import_maps[];
+extern const struct import_hook import_memory[], import_descriptors[], import_maps[], import_loader[];
+
+/* Records are being replayed. */
+bool import_is_replay(void);
 
 /* The process's own list of mappings, and a descriptor of it without the placeholders (import_maps.c). */
 bool import_names_maps(const char *path);

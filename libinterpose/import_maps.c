@@ -100,10 +100,13 @@ static void *hook_mmap(void *address, size_t size, int protection, int flags, in
 
 static int hook_munmap(void *address, size_t size)
 {
-    int result = munmap(address, size);
+    int result;
 
-    if (result == 0)
-        ledger_map_remove((uint64_t)address, size, placement_is_noting());
+    /* before the address is free: another thread of the driver may be given it at once */
+    ledger_map_remove((uint64_t)address, size, placement_is_noting());
+    result = munmap(address, size);
+    if (result)
+        ledger_map_add((uint64_t)address, size);
     return result;
 }
 
@@ -115,11 +118,12 @@ static void *hook_mremap(void *address, size_t old_size, size_t new_size, int fl
     va_start(list, flags);
     wanted = va_arg(list, void *);
     va_end(list);
+    ledger_map_remove((uint64_t)address, old_size, false);
     result = mremap(address, old_size, new_size, flags, wanted);
-    if (result != MAP_FAILED) {
-        ledger_map_remove((uint64_t)address, old_size, false);
+    if (result != MAP_FAILED)
         ledger_map_add((uint64_t)result, new_size);
-    }
+    else
+        ledger_map_add((uint64_t)address, old_size);
     return result;
 }
 

@@ -2,6 +2,7 @@
 #include "import_internal.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,13 +49,22 @@ static int hook_posix_memalign(void **pointer, size_t alignment, size_t size)
     return *pointer ? 0 : ENOMEM;
 }
 
+/* A block that a constructor took from libc stays as it is: the next driver finds it in its data again. */
+static void *copy_of(void *pointer, size_t size)
+{
+    size_t old = malloc_usable_size(pointer);
+    void *copy = zeroed(placement_heap_alloc(size), size);
+
+    return copy ? memcpy(copy, pointer, old < size ? old : size) : NULL;
+}
+
 static void *hook_realloc(void *pointer, size_t size)
 {
     ledger_check_caller();
     if (!pointer)
         return zeroed(placement_heap_alloc(size), size);
     if (!driver_heap_owns(pointer))
-        return realloc(pointer, size);
+        return restart_pristine_holds(pointer) ? copy_of(pointer, size) : realloc(pointer, size);
     return placement_heap_realloc(pointer, size);
 }
 

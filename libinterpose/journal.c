@@ -176,6 +176,25 @@ void journal_record_free(struct record *record)
     free(record);
 }
 
+/* Of two threads that make the same thing one does the work, and the other may be first here. */
+static void merge(struct record *record, const struct placement *notes)
+{
+    journal_lock();
+    if ((notes->heap_count || notes->map_count) && placement_add(&record->placement, notes))
+        unsaveable_note("no memory to note where the memory of a %s lies", record->kind->name);
+    journal_unlock();
+}
+
+void journal_merge(struct record *record)
+{
+    struct placement notes;
+
+    if (placement_take(&notes))
+        unsaveable_note("no memory to note where the memory of a %s lies", record->kind->name);
+    merge(record, &notes);
+    placement_free(&notes);
+}
+
 struct record *journal_commit(struct record *record, uint64_t handle, struct record *owner)
 {
     struct record *known;
@@ -202,6 +221,7 @@ struct record *journal_commit(struct record *record, uint64_t handle, struct rec
     }
     journal_unlock();
     if (known) {
+        merge(known, &record->placement);
         journal_record_free(record);
         return known;
     }

@@ -109,6 +109,8 @@ void *journal_record_new(const struct record_kind *kind, size_t size);
  * again) the new one is dropped; the one that counts is returned.
  */
 struct record *journal_commit(struct record *record, uint64_t handle, struct record *owner);
+/* Instead of a commit, when the record is there already: what was noted since journal_note belongs to it as well. */
+void journal_merge(struct record *record);
 
 /*
  * For replay functions: the object that the call is made on, if that is the record's owner. In a tombstone it

@@ -145,7 +145,7 @@ void jit_options_keep(struct jit_options *kept, unsigned count, const CUjit_opti
         if (option_is_output(options[i]))
             continue;
         kept->options[kept->count] = options[i];
-        kept->values[kept->count++] = values[i];
+        kept->values[kept->count++] = values ? values[i] : NULL;
     }
 }
 

@@ -1,11 +1,13 @@
 /* Contexts: primary ones, created ones, and each thread's stack of them. */
 #include "kinds.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "device_memory.h"
 #include "driver_api.h"
+#include "stream_memory.h"
 #include "kind_code.h"
 #include "tracked.h"
 #include "unsaveable.h"
@@ -33,10 +35,12 @@ static void stack_push(CUcontext context)
 {
     struct gate_thread *self = gate_thread_self();
 
+    /* deeper ones are only counted: the driver is asked then */
     if (self->context_depth < GATE_STACK_DEPTH)
-        self->context_stack[self->context_depth++] = context;
+        self->context_stack[self->context_depth] = context;
     else
         unsaveable_note("a thread has pushed more than %d contexts", GATE_STACK_DEPTH);
+    self->context_depth++;
 }
 
 static void stack_pop(void)
@@ -54,17 +58,22 @@ static void stack_set(CUcontext context)
     /* cuCtxSetCurrent(NULL) pops; on an empty stack it does nothing */
     if (!context)
         stack_pop();
-    else if (self->context_depth > 0)
+    else if (self->context_depth == 0)
+        stack_push(context);
+    else if (self->context_depth <= GATE_STACK_DEPTH)
         self->context_stack[self->context_depth - 1] = context;
-    else
-        self->context_stack[self->context_depth++] = context;
 }
 
 CUcontext context_current(void)
 {
     const struct gate_thread *self = gate_thread_self();
+    CUcontext current = NULL;
 
-    return self->context_depth > 0 ? self->context_stack[self->context_depth - 1] : NULL;
+    if (self->context_depth > GATE_STACK_DEPTH)
+        driver.cuCtxGetCurrent(&current);
+    else if (self->context_depth > 0)
+        current = self->context_stack[self->context_depth - 1];
+    return current;
 }
 
 struct record *context_owner(void)
@@ -77,8 +86,12 @@ struct record *context_owner(void)
 /* A context that another thread destroyed can't be put back; the thread then finds the one below it. */
 void context_restore_thread(struct gate_thread *self)
 {
-    for (uint32_t i = 0; i < self->context_depth; i++)
-        driver.cuCtxPushCurrent_v2(self->context_stack[i]);
+    uint32_t depth = 0;
+
+    for (uint32_t i = 0; i < self->context_depth && i < GATE_STACK_DEPTH; i++)
+        if (driver.cuCtxPushCurrent_v2(self->context_stack[i]) == CUDA_SUCCESS)
+            self->context_stack[depth++] = self->context_stack[i];
+    self->context_depth = depth;
 }
 
 /* ---- replay */
@@ -153,39 +166,64 @@ static struct record *commit(struct context *context, CUcontext handle)
     return journal_commit(context ? &context->record : NULL, (uint64_t)handle, NULL);
 }
 
+/*
+ * Held across the driver's call and the counting of it: which retain makes a context and which release ends it is decided
+ * in there. The driver has a lock of its own around the same.
+ */
+static pthread_mutex_t count_lock = PTHREAD_MUTEX_INITIALIZER;
+
+void context_after_fork_in_child(void)
+{
+    pthread_mutex_init(&count_lock, NULL);
+}
+
+static CUresult unlocked(CUresult result)
+{
+    pthread_mutex_unlock(&count_lock);
+    return result;
+}
+
 CUresult track_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 {
     struct record *record;
     CUresult result;
 
+    pthread_mutex_lock(&count_lock);
     journal_note();
     result = driver.cuDevicePrimaryCtxRetain(pctx, dev);
     if (result != CUDA_SUCCESS)
-        return journal_discard(result);
+        return unlocked(journal_discard(result));
     record = journal_find(&context_kind, (uint64_t)*pctx);
     if (record)
-        journal_discard(result);
+        journal_merge(record);
     else
         record = commit(new_context(PRIMARY, dev, 0), *pctx);
     if (record)
-        __atomic_fetch_add(&context_of(record)->count, 1, __ATOMIC_RELAXED);
-    return result;
+        context_of(record)->count++;
+    return unlocked(result);
 }
 
 CUresult context_on_demand(CUcontext *context, CUdevice device, CUresult (*make)(CUcontext *, CUdevice))
 {
+    struct record *record;
     struct context *made;
     CUresult result;
 
+    pthread_mutex_lock(&count_lock);
     journal_note();
     result = make(context, device);
-    if (result != CUDA_SUCCESS || !context || journal_find(&context_kind, (uint64_t)*context))
-        return journal_discard(result);
+    if (result != CUDA_SUCCESS || !context)
+        return unlocked(journal_discard(result));
+    record = journal_find(&context_kind, (uint64_t)*context);
+    if (record) {
+        journal_merge(record);
+        return unlocked(result);
+    }
     made = new_context(ON_DEMAND, device, 0);
     if (made)
         made->make = make;
     commit(made, *context);
-    return result;
+    return unlocked(result);
 }
 
 struct search {
@@ -237,7 +275,9 @@ static void drop_context(struct record *record)
 {
     if (!record)
         return;
+    stream_memory_context_ended((CUcontext)record->handle);
     device_memory_free_context((CUcontext)record->handle);
+    setting_forget_peer((CUcontext)record->handle);
     journal_each(NULL, leave_context, (void *)record->handle);
     function_forget_owned(record);
     journal_drop(record);
@@ -245,20 +285,25 @@ static void drop_context(struct record *record)
 
 CUresult track_cuDevicePrimaryCtxRelease_v2(CUdevice dev)
 {
-    struct record *record = find_primary(dev);
-    bool last = record && __atomic_load_n(&context_of(record)->count, __ATOMIC_RELAXED) <= 1;
+    struct record *record;
     CUresult result;
+    bool last;
 
-    if (last)
+    pthread_mutex_lock(&count_lock);
+    record = find_primary(dev);
+    last = record && context_of(record)->count <= 1;
+    if (last) {
+        stream_memory_context_ending((CUcontext)record->handle);
         journal_detach(&context_kind, record->handle);
+    }
     result = driver.cuDevicePrimaryCtxRelease_v2(dev);
     if (result == CUDA_SUCCESS && last)
         drop_context(record);
     else if (last)
         journal_attach(record);
     else if (result == CUDA_SUCCESS && record)
-        __atomic_fetch_sub(&context_of(record)->count, 1, __ATOMIC_RELAXED);
-    return result;
+        context_of(record)->count--;
+    return unlocked(result);
 }
 
 CUresult track_cuDevicePrimaryCtxRelease(CUdevice dev)
@@ -268,17 +313,21 @@ CUresult track_cuDevicePrimaryCtxRelease(CUdevice dev)
 
 CUresult track_cuDevicePrimaryCtxReset_v2(CUdevice dev)
 {
-    struct record *record = find_primary(dev);
+    struct record *record;
     CUresult result;
 
-    if (record)
+    pthread_mutex_lock(&count_lock);
+    record = find_primary(dev);
+    if (record) {
+        stream_memory_context_ending((CUcontext)record->handle);
         journal_detach(&context_kind, record->handle);
+    }
     result = driver.cuDevicePrimaryCtxReset_v2(dev);
     if (result == CUDA_SUCCESS)
         drop_context(record);
     else
         journal_attach(record);
-    return result;
+    return unlocked(result);
 }
 
 CUresult track_cuDevicePrimaryCtxReset(CUdevice dev)
@@ -364,8 +413,11 @@ CUresult track_cuCtxDestroy_v2(CUcontext ctx)
 {
     struct record *record = journal_detach(&context_kind, (uint64_t)ctx);
     bool current = ctx && ctx == context_current();
-    CUresult result = driver.cuCtxDestroy_v2(ctx);
+    CUresult result;
 
+    if (record)
+        stream_memory_context_ending(ctx);
+    result = driver.cuCtxDestroy_v2(ctx);
     if (result != CUDA_SUCCESS) {
         journal_attach(record);
         return result;
@@ -449,17 +501,19 @@ static unsigned long long id_highest, id_floor;
 
 unsigned long long id_keep(unsigned long long *kept, unsigned long long of_driver)
 {
-    unsigned long long highest = __atomic_load_n(&id_highest, __ATOMIC_RELAXED);
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    unsigned long long id;
 
-    if (*kept)
-        return *kept;
-    /* what a restarted driver counts may have been told for another object already */
-    if (of_driver <= id_floor)
-        of_driver = __atomic_add_fetch(&id_highest, 1, __ATOMIC_RELAXED);
-    else if (of_driver > highest)
-        __atomic_store_n(&id_highest, of_driver, __ATOMIC_RELAXED);
-    *kept = of_driver;
-    return of_driver;
+    pthread_mutex_lock(&lock);
+    if (!*kept) {
+        /* what a restarted driver counts may have been told for another object already */
+        *kept = of_driver <= id_floor ? id_highest + 1 : of_driver;
+        if (*kept > id_highest)
+            id_highest = *kept;
+    }
+    id = *kept;
+    pthread_mutex_unlock(&lock);
+    return id;
 }
 
 void id_restarted(void)
@@ -515,34 +569,57 @@ CUresult track_cuCtxDisablePeerAccess(CUcontext peerContext)
 
 /* ---- for the steps of suspend and resume */
 
-struct walk {
-    int (*f)(CUcontext context, void *arg, struct error *err);
-    void *arg;
-    struct error *err;
-    int result;
+struct context_list {
+    CUcontext *contexts;
+    size_t count, capacity;
 };
 
-static int visit(struct record *record, void *arg)
+static int list_context(struct record *record, void *arg)
 {
-    struct walk *walk = arg;
-    CUcontext context = (CUcontext)record->handle, popped;
-    CUresult result = driver.cuCtxPushCurrent_v2(context);
+    struct context_list *list = arg;
 
-    if (result != CUDA_SUCCESS) {
-        error_set(walk->err, ERROR_REFUSED, "context %p can't be made current: error %d", (void *)context,
-                  (int)result);
-        walk->result = -1;
-        return 1;
+    if (list->count == list->capacity) {
+        size_t capacity = list->capacity ? list->capacity * 2 : 8;
+        CUcontext *grown = realloc(list->contexts, capacity * sizeof *grown);
+
+        if (!grown)
+            return 1;
+        list->contexts = grown;
+        list->capacity = capacity;
     }
-    walk->result = walk->f(context, walk->arg, walk->err);
-    driver.cuCtxPopCurrent_v2(&popped);
-    return walk->result;
+    list->contexts[list->count++] = (CUcontext)record->handle;
+    return 0;
 }
 
+static int visit(CUcontext context, int (*f)(CUcontext, void *, struct error *), void *arg, struct error *err)
+{
+    CUresult result = driver.cuCtxPushCurrent_v2(context);
+    CUcontext popped;
+    int failed;
+
+    if (result != CUDA_SUCCESS) {
+        error_set(err, ERROR_REFUSED, "context %p can't be made current: error %d", (void *)context, (int)result);
+        return -1;
+    }
+    failed = f(context, arg, err);
+    driver.cuCtxPopCurrent_v2(&popped);
+    return failed;
+}
+
+/* f may wait long (the drain): the journal's lock is not held then, which a fork would wait for. */
 int context_each(int (*f)(CUcontext context, void *arg, struct error *err), void *arg, struct error *err)
 {
-    struct walk walk = {f, arg, err, 0};
+    struct context_list list = {0};
+    size_t all = journal_count(&context_kind);
+    int failed = 0;
 
-    journal_each(&context_kind, visit, &walk);
-    return walk.result;
+    journal_each(&context_kind, list_context, &list);
+    if (list.count < all) {
+        error_set(err, ERROR_MEMORY, "no memory to list the contexts");
+        failed = -1;
+    }
+    for (size_t i = 0; i < list.count && !failed; i++)
+        failed = visit(list.contexts[i], f, arg, err);
+    free(list.contexts);
+    return failed;
 }

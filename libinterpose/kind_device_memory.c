@@ -9,6 +9,7 @@
 #include "device_memory.h"
 #include "driver_api.h"
 #include "fault.h"
+#include "stream_memory.h"
 #include "tracked.h"
 #include "unsaveable.h"
 
@@ -175,6 +176,7 @@ static CUresult wait_for_context(CUcontext context)
 
 CUresult track_cuMemFree_v2(CUdeviceptr dptr)
 {
+    struct stream_block_info info;
     struct device_block block;
     CUresult result;
 
@@ -182,19 +184,38 @@ CUresult track_cuMemFree_v2(CUdeviceptr dptr)
         return driver.cuMemFree_v2(dptr);
     if (!device_memory_find(dptr, &block) || block.address != dptr)
         return CUDA_ERROR_INVALID_VALUE;
+    if (stream_memory_find(dptr, &info)) /* the program has waited for what uses it: documented so */
+        return stream_memory_free_now(dptr);
     result = wait_for_context(block.context);
     return result == CUDA_SUCCESS ? device_memory_free(dptr) : result;
 }
 
 /* ---- questions */
 
+/* The block as the program knows it: what it freed in a stream may be there still, or be larger than asked for. */
+static bool find_block(CUdeviceptr address, struct device_block *block, CUmemoryPool *pool)
+{
+    struct stream_block_info info;
+
+    *pool = NULL;
+    if (!device_memory_find(address, block))
+        return false;
+    if (!stream_memory_find(block->address, &info))
+        return true;
+    block->size = info.size;
+    block->id = info.id;
+    *pool = info.pool;
+    return !info.freed && address - block->address < info.size;
+}
+
 CUresult track_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr)
 {
     struct device_block block;
+    CUmemoryPool pool;
 
     if (!device_memory_owns(dptr))
         return driver.cuMemGetAddressRange_v2(pbase, psize, dptr);
-    if (!device_memory_find(dptr, &block))
+    if (!find_block(dptr, &block, &pool))
         return CUDA_ERROR_NOT_FOUND;
     if (pbase)
         *pbase = block.address;
@@ -209,7 +230,8 @@ CUresult track_cuMemGetAddressRange(CUdeviceptr_v1 *pbase, unsigned int *psize, 
 }
 
 /* What differs between memory mapped by the virtual-memory API and memory of cuMemAlloc: seen on driver 580. */
-static void correct_attribute(const struct device_block *block, CUpointer_attribute attribute, void *data)
+static void correct_attribute(const struct device_block *block, CUmemoryPool pool, CUpointer_attribute attribute,
+                              void *data)
 {
     switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
@@ -230,6 +252,9 @@ static void correct_attribute(const struct device_block *block, CUpointer_attrib
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
         *(CUdeviceptr *)data = block->chunk_address;
         break;
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+        *(CUmemoryPool *)data = pool;
+        break;
     case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
         *(size_t *)data = block->chunk_size;
         break;
@@ -241,15 +266,16 @@ static void correct_attribute(const struct device_block *block, CUpointer_attrib
 CUresult track_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
     struct device_block block;
+    CUmemoryPool pool;
     CUresult result;
 
     if (!device_memory_owns(ptr))
         return driver.cuPointerGetAttribute(data, attribute, ptr);
-    if (!device_memory_find(ptr, &block))
+    if (!find_block(ptr, &block, &pool))
         return CUDA_ERROR_INVALID_VALUE;
     result = driver.cuPointerGetAttribute(data, attribute, ptr);
     if (result == CUDA_SUCCESS)
-        correct_attribute(&block, attribute, data);
+        correct_attribute(&block, pool, attribute, data);
     return result;
 }
 
@@ -257,17 +283,18 @@ CUresult track_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attr
                                       CUdeviceptr ptr)
 {
     struct device_block block;
+    CUmemoryPool pool;
     CUresult result;
 
     if (!device_memory_owns(ptr))
         return driver.cuPointerGetAttributes(numAttributes, attributes, data, ptr);
     /* of an address that is nobody's the driver tells zeros: ask about one */
-    if (!device_memory_find(ptr, &block))
+    if (!find_block(ptr, &block, &pool))
         return driver.cuPointerGetAttributes(numAttributes, attributes, data, 0);
     result = driver.cuPointerGetAttributes(numAttributes, attributes, data, ptr);
     for (unsigned i = 0; result == CUDA_SUCCESS && i < numAttributes; i++)
         if (data[i])
-            correct_attribute(&block, attributes[i], data[i]);
+            correct_attribute(&block, pool, attributes[i], data[i]);
     return result;
 }
 
@@ -278,10 +305,11 @@ CUresult track_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attr
 CUresult track_cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
     struct device_block block;
+    CUmemoryPool pool;
     CUresult result;
 
     if (device_memory_owns(ptr)) {
-        if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || !device_memory_find(ptr, &block))
+        if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || !find_block(ptr, &block, &pool))
             return CUDA_ERROR_INVALID_VALUE;
         device_memory_set_sync_memops(ptr, *(const unsigned *)value);
         return CUDA_SUCCESS;

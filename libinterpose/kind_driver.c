@@ -1,6 +1,8 @@
 /* The driver itself: cuInit is the first record of the journal. */
 #include "kinds.h"
 
+#include <pthread.h>
+
 #include "driver_api.h"
 #include "fault.h"
 #include "ledger.h"
@@ -32,10 +34,11 @@ static CUresult replay(struct record *record, uint64_t *handle)
 
 static const struct record_kind driver_kind = {.name = "driver", .replay = replay};
 
-/* Only the first successful cuInit makes anything. Two threads may race for it: the second one's notes are dropped. */
+/* Only the first successful cuInit makes anything. Of two threads that race for it either may have done the work. */
 CUresult driver_initialise(unsigned flags)
 {
-    static bool recorded;
+    static struct record *recorded;
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     struct initialisation *one;
     CUresult result;
 
@@ -43,11 +46,18 @@ CUresult driver_initialise(unsigned flags)
         return driver.cuInit(flags);
     journal_note();
     result = initialise(flags);
-    if (result != CUDA_SUCCESS || __atomic_exchange_n(&recorded, true, __ATOMIC_ACQ_REL))
+    if (result != CUDA_SUCCESS)
         return journal_discard(result);
+    pthread_mutex_lock(&lock);
+    if (recorded) {
+        journal_merge(recorded);
+        pthread_mutex_unlock(&lock);
+        return result;
+    }
     one = journal_record_new(&driver_kind, sizeof *one);
     if (one)
         one->flags = flags;
-    journal_commit(one ? &one->record : NULL, 0, NULL);
+    __atomic_store_n(&recorded, journal_commit(one ? &one->record : NULL, 0, NULL), __ATOMIC_RELEASE);
+    pthread_mutex_unlock(&lock);
     return result;
 }

@@ -146,9 +146,17 @@ static CUresult elapsed_across(float *ms, CUevent start, CUevent end)
     return result;
 }
 
+/* It was recorded before a suspend. */
+static bool kept_time(CUevent handle)
+{
+    struct record *record = journal_find(&event_kind, (uint64_t)handle);
+
+    return record && event_of(record)->recorded;
+}
+
 static CUresult elapsed_time(CUresult result, float *ms, CUevent start, CUevent end)
 {
-    if (result == CUDA_ERROR_INVALID_HANDLE && gate_generation() > 0 && ms)
+    if (result == CUDA_ERROR_INVALID_HANDLE && ms && (kept_time(start) || kept_time(end)))
         return elapsed_across(ms, start, end);
     return result;
 }

@@ -70,9 +70,8 @@ static void keep_first_use(CUfunction function)
 
     if (one)
         one->function = function;
-    if (used_set_add(key) == 0)
-        journal_commit(one ? &one->record : NULL, key, code);
-    else
+    journal_commit(one ? &one->record : NULL, key, code); /* another thread's first launch at the same time: merged */
+    if (used_set_add(key))
         unsaveable_note("no memory to note the launch of a function");
     mark_library(code);
 }

@@ -106,8 +106,8 @@ CUresult track_cuMemFreeHost(void *p)
     struct record *record = journal_find(&host_kind, (uint64_t)p);
 
     if (!record || !host_of(record)->mapped)
-        return driver.cuMemFreeHost(p); /* an error, or memory from before */
-    journal_detach(&host_kind, (uint64_t)p);
+        return driver.cuMemFreeHost(p); /* the driver tells what is wrong with it */
+    record = journal_detach(&host_kind, (uint64_t)p);
     return forget(record, driver.cuMemHostUnregister(p));
 }
 
@@ -143,8 +143,32 @@ CUresult track_cuMemHostUnregister(void *p)
     /* memory that we allocated is not the program's to unregister */
     if (record && host_of(record)->mapped)
         return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
-    journal_detach(&host_kind, (uint64_t)p);
+    record = journal_detach(&host_kind, (uint64_t)p);
     return forget(record, driver.cuMemHostUnregister(p));
+}
+
+/* ---- before a suspend: what can't be registered again would keep the program suspended for ever */
+
+static int check_mapped(struct record *record, void *err)
+{
+    const struct host_memory *memory = host_of(record);
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), start = (uint64_t)memory->address & ~(page - 1);
+
+    /* msync tells a hole without touching the memory */
+    if (memory->mapped || msync((void *)start, (uint64_t)memory->address + memory->size - start, MS_ASYNC) == 0)
+        return 0;
+    error_set(err, ERROR_UNSAVEABLE, "the program has unmapped host memory at %p that is still registered with CUDA",
+              memory->address);
+    return 1;
+}
+
+int host_memory_check(struct error *err)
+{
+    int saved = errno;
+
+    journal_each(&host_kind, check_mapped, err);
+    errno = saved;
+    return err->code ? -1 : 0;
 }
 
 /* ---- questions */

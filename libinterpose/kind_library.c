@@ -1,6 +1,7 @@
 /* Libraries (cuLibrary*): loaded into a context when something of them is first used there. */
 #include "kind_code.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -149,16 +150,19 @@ CUresult track_cuLibraryUnload(CUlibrary library)
 /* From now on its variables have contents in the current context. */
 void library_used(struct record *record)
 {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     struct library *library = library_of(record);
     CUcontext context = context_current();
+    unsigned i;
 
-    for (unsigned i = 0; i < library->context_count; i++)
-        if (library->contexts[i] == context)
-            return;
-    if (library->context_count < LIBRARY_CONTEXTS_MAX)
-        library->contexts[library->context_count++] = context;
-    else
+    pthread_mutex_lock(&lock);
+    for (i = 0; i < library->context_count && library->contexts[i] != context; i++)
+        ;
+    if (i == LIBRARY_CONTEXTS_MAX)
         unsaveable_note("a library is used in more than %d contexts", LIBRARY_CONTEXTS_MAX);
+    else if (i == library->context_count)
+        library->contexts[library->context_count++] = context;
+    pthread_mutex_unlock(&lock);
 }
 
 /* ---- what is looked up in it */
@@ -213,6 +217,8 @@ CUresult track_cuLibraryGetGlobal(CUdeviceptr *dptr, size_t *bytes, CUlibrary li
     CUresult result;
 
     journal_note();
+    if (!dptr && !bytes)
+        return journal_discard(driver.cuLibraryGetGlobal(dptr, bytes, library, name));
     result = driver.cuLibraryGetGlobal(&address, &size, library, name);
     if (result != CUDA_SUCCESS)
         return journal_discard(result);

@@ -68,10 +68,13 @@ CUresult lookup_keep(const struct record_kind *kind, enum lookup_call call, uint
 CUresult lookup_keep_in(CUcontext context, const struct record_kind *kind, enum lookup_call call, uint64_t object,
                         const char *name, uint64_t handle, struct record *owner)
 {
+    struct record *known = journal_find(kind, handle);
     struct lookup *one;
 
-    if (journal_find(kind, handle))
-        return journal_discard(CUDA_SUCCESS); /* looked up before */
+    if (known) { /* looked up before, or by another thread at the same time */
+        journal_merge(known);
+        return CUDA_SUCCESS;
+    }
     one = journal_record_new(kind, sizeof *one);
     if (one) {
         one->record.context = context;

@@ -153,6 +153,8 @@ CUresult track_cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule h
     CUresult result;
 
     journal_note();
+    if (!dptr && !bytes)
+        return journal_discard(driver.cuModuleGetGlobal_v2(dptr, bytes, hmod, name));
     result = driver.cuModuleGetGlobal_v2(&address, &size, hmod, name);
     if (result != CUDA_SUCCESS)
         return journal_discard(result);

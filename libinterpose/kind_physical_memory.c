@@ -108,42 +108,36 @@ CUresult track_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, co
     return result;
 }
 
-/* The program has one reference less. *last: nothing keeps it any more; the record is detached. */
-static struct physical *unreference(CUmemGenericAllocationHandle handle, bool *last)
-{
-    struct physical *physical;
-
-    virtual_memory_lock();
-    physical = physical_find(handle);
-    if (physical && physical->references) {
-        *last = !--physical->references && !physical->mappings;
-        if (*last)
-            journal_detach(&physical_kind, handle);
-    } else {
-        physical = NULL;
-    }
-    virtual_memory_unlock();
-    return physical;
-}
-
 CUresult track_cuMemRelease(CUmemGenericAllocationHandle handle)
 {
+    struct physical *physical;
     bool last = false;
-    struct physical *physical = NULL;
-    unsigned left = 0;
     CUresult result;
 
     virtual_memory_lock();
     physical = physical_find(handle);
-    if (physical && physical->references > 1)
-        left = --physical->references;
-    virtual_memory_unlock();
-    if (left)
+    if (physical && physical->references > 1) {
+        physical->references--;
+        virtual_memory_unlock();
         return CUDA_SUCCESS;
-    physical = unreference(handle, &last);
+    }
+    if (physical && physical->references) {
+        physical->references = 0;
+        last = !physical->mappings;
+        if (last)
+            journal_detach(&physical_kind, handle);
+    }
+    virtual_memory_unlock();
+    /* Not the last: from here on another thread may unmap it, which ends the record. */
     result = driver.cuMemRelease(handle);
-    if (last && result == CUDA_SUCCESS)
+    if (!last)
+        return result;
+    if (result == CUDA_SUCCESS) {
         journal_drop(&physical->record);
+    } else {
+        physical->references = 1;
+        journal_attach(&physical->record);
+    }
     return result;
 }
 

@@ -107,3 +107,17 @@ void setting_forget(enum setting_call call, uint64_t first_argument)
 
     journal_drop(journal_detach(&setting_kind, key_of(call, a)));
 }
+
+static int forget_peer(struct record *record, void *context)
+{
+    struct setting *one = container_of(record, struct setting, record);
+
+    if (one->call == SETTING_PEER_ACCESS && one->a[0] == (uint64_t)context)
+        journal_drop(record);
+    return 0;
+}
+
+void setting_forget_peer(CUcontext context)
+{
+    journal_each(&setting_kind, forget_peer, context);
+}

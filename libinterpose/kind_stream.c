@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "driver_api.h"
+#include "stream_memory.h"
 #include "tracked.h"
 #include "unsaveable.h"
 
@@ -51,8 +52,11 @@ static CUresult undo(struct record *record, uint64_t handle)
     return driver.cuStreamDestroy_v2((CUstream)handle);
 }
 
+static void capture_ended(CUstream stream);
+
 static void release(struct record *record)
 {
+    capture_ended((CUstream)record->handle); /* its context was destroyed while it captured */
     free(stream_of(record)->attributes);
 }
 
@@ -89,13 +93,13 @@ CUresult track_cuStreamCreateWithPriority(CUstream *phStream, unsigned int flags
     return created(driver.cuStreamCreateWithPriority(phStream, flags, priority), phStream, flags, true, priority);
 }
 
-static void capture_ended(CUstream stream);
-
 CUresult track_cuStreamDestroy_v2(CUstream hStream)
 {
     struct record *record = journal_detach(&stream_kind, (uint64_t)hStream);
-    CUresult result = driver.cuStreamDestroy_v2(hStream);
+    CUresult result;
 
+    stream_memory_stream_ending(hStream);
+    result = driver.cuStreamDestroy_v2(hStream);
     if (result == CUDA_SUCCESS) {
         capture_ended(hStream);
         journal_drop(record);
@@ -112,18 +116,11 @@ CUresult track_cuStreamDestroy(CUstream hStream)
 
 /* ---- attributes and ids; the default streams are not in the journal, their attributes can't be kept */
 
-static void keep_attribute(CUstream handle, CUstreamAttrID id, const CUstreamAttrValue *value)
+static void keep_in(struct stream *stream, CUstreamAttrID id, const CUstreamAttrValue *value)
 {
-    struct record *record = journal_find(&stream_kind, (uint64_t)handle);
     struct attribute *grown;
-    struct stream *stream;
     unsigned i;
 
-    if (!record) {
-        unsaveable_note("cuStreamSetAttribute: an attribute of a default stream");
-        return;
-    }
-    stream = stream_of(record);
     for (i = 0; i < stream->attribute_count && stream->attributes[i].id != id; i++)
         ;
     if (i == stream->attribute_count) {
@@ -137,6 +134,20 @@ static void keep_attribute(CUstream handle, CUstreamAttrID id, const CUstreamAtt
     }
     stream->attributes[i].id = id;
     stream->attributes[i].value = *value;
+}
+
+static void keep_attribute(CUstream handle, CUstreamAttrID id, const CUstreamAttrValue *value)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    struct record *record = journal_find(&stream_kind, (uint64_t)handle);
+
+    if (!record) {
+        unsaveable_note("cuStreamSetAttribute: an attribute of a default stream");
+        return;
+    }
+    pthread_mutex_lock(&lock);
+    keep_in(stream_of(record), id, value);
+    pthread_mutex_unlock(&lock);
 }
 
 CUresult track_cuStreamSetAttribute(CUstream hStream, CUstreamAttrID attr, const CUstreamAttrValue *param)
@@ -226,6 +237,8 @@ static CUresult capture_begun(CUresult result, CUstream stream)
     if (capture_count < CAPTURES_MAX) {
         captures[capture_count].stream = stream;
         captures[capture_count++].thread = thread_of(stream);
+    } else {
+        unsaveable_note("more than %d stream captures at the same time", CAPTURES_MAX);
     }
     pthread_mutex_unlock(&capture_lock);
     return result;

@@ -3,6 +3,7 @@
 
 #include "device_memory.h"
 #include "driver_api.h"
+#include "stream_memory.h"
 
 static void set_context(CUcontext context)
 {
@@ -12,5 +13,7 @@ static void set_context(CUcontext context)
 void kinds_start(void)
 {
     device_memory_start(&device_memory_driver_ops);
+    virtual_memory_start();
+    stream_memory_start();
     journal_use(context_current, set_context);
 }

@@ -26,6 +26,7 @@ extern const struct record_kind context_kind;
 CUcontext context_current(void);
 /* Its record; NULL if none. Owner of what is created now. */
 struct record *context_owner(void);
+void context_after_fork_in_child(void);
 /* Puts a thread's context stack back after the driver was restarted. */
 void context_restore_thread(struct gate_thread *self);
 /* A primary context that the driver made on demand for a private table. */
@@ -57,6 +58,8 @@ enum setting_call {
 CUresult setting_make(enum setting_call call, const uint64_t arguments[SETTING_ARGUMENTS], struct record *owner);
 #define setting(call, owner, ...) setting_make((call), (const uint64_t[SETTING_ARGUMENTS]){__VA_ARGS__}, (owner))
 void setting_forget(enum setting_call call, uint64_t first_argument);
+/* The context goes: nobody has access to its memory any more. */
+void setting_forget_peer(CUcontext context);
 
 /* ---- kind_stream.c */
 /* Whether a stream capture is in progress in any thread. */
@@ -82,6 +85,10 @@ void function_used(CUfunction function);
 int variables_find(struct copy_range **ranges, size_t *count, struct error *err);
 void variables_release(struct copy_range *ranges, size_t count);
 
+/* ---- kind_host_memory.c */
+/* Registered memory is still there. */
+int host_memory_check(struct error *err);
+
 /* ---- kind_device_memory.c */
 extern const struct device_memory_ops device_memory_driver_ops;
 /* Adds the backed chunks as copy ranges with host memory. */
@@ -91,5 +98,18 @@ int device_memory_map(struct copy_range **ranges, size_t *count, struct error *e
 /* The copies are not needed any more (or kept: CUDACKPT_KEEP_HOST). */
 void device_memory_release_copies(void);
 uint64_t device_memory_copy_bytes(void);
+
+/* ---- virtual_memory.c: what the program itself made with the virtual-memory functions */
+void virtual_memory_start(void);
+/* Ranges with host memory: each physical memory once. */
+int virtual_memory_save(struct copy_range **ranges, size_t *count, struct error *err);
+/* After the replay: mapped again, as it was; the ranges to copy in. */
+int virtual_memory_map(struct copy_range **ranges, size_t *count, struct error *err);
+/* After the copy, in both directions, also when it or the above failed. */
+void virtual_memory_copied(void);
+/* All is restored: handles that the program has given back are given back. */
+void virtual_memory_restored(void);
+void virtual_memory_release_copies(void);
+uint64_t virtual_memory_copy_bytes(void);
 
 #endif

@@ -317,8 +317,9 @@ int ledger_release(const struct interval *keep, size_t keep_count, struct error 
         return -1;
     close_streams();
     close_descriptors();
-    if (release_maps(keep, keep_count, err) || ledger_keys_delete(err))
+    if (release_maps(keep, keep_count, err))
         return -1;
+    ledger_keys_delete();
     ledger_handlers_forget();
     return 0;
 }
@@ -327,7 +328,6 @@ int ledger_release(const struct interval *keep, size_t keep_count, struct error 
 
 void ledger_before_fork(void)
 {
-    ledger_handlers_prepare();
     ledger_threads_lock();
     pthread_mutex_lock(&lock);
 }
@@ -336,7 +336,6 @@ void ledger_after_fork_in_parent(void)
 {
     pthread_mutex_unlock(&lock);
     ledger_threads_unlock();
-    ledger_handlers_parent();
 }
 
 void ledger_after_fork_in_child(void)
@@ -344,6 +343,5 @@ void ledger_after_fork_in_child(void)
     pthread_mutex_unlock(&lock);
     ledger_threads_unlock();
     ledger_threads_forget();
-    ledger_handlers_child();
     close_descriptors();
 }

@@ -49,6 +49,8 @@ int ledger_thread_join(pthread_t thread, void **result);
 bool ledger_thread_is_program(void);
 /* The calling thread is one of this library: what it does in the driver is no by-passing. */
 void ledger_thread_is_ours(void);
+/* Once, when the driver is used: what a release needs of the dynamic loader is loaded, which can wait later on. */
+void ledger_prepare(void);
 /* A thread outside of the gate that is neither: it called the driver behind our back; noted as unsaveable. */
 void ledger_check_caller(void);
 
@@ -60,7 +62,15 @@ int ledger_key_set(pthread_key_t key, const void *value);
 int ledger_exit_handler(void (*handler)(void *), void *argument, void *dso);
 int ledger_fork_handler(void (*prepare)(void), void (*parent)(void), void (*child)(void));
 
-/* Fork: the driver's own handlers, and the lock. */
+/* Around a restart: a fork runs the driver's handlers before or after it, not meanwhile. */
+void ledger_restart_begin(void);
+void ledger_restart_end(void);
+
+/* Fork: the driver's own handlers, outside of all locks of ours: they may wait for a thread that wants one. */
+void ledger_fork_prepare(void);
+void ledger_fork_parent(void);
+void ledger_fork_child(void);
+/* Fork: the locks. */
 void ledger_before_fork(void);
 void ledger_after_fork_in_parent(void);
 /* The child has no use for the driver: its copies of device descriptors are closed. */

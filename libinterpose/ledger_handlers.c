@@ -11,6 +11,7 @@
 #include "driver_api.h"
 #include "gate.h"
 #include "ledger_internal.h"
+#include "unsaveable.h"
 #define LOG_PREFIX "ledger"
 #include "log.h"
 
@@ -161,12 +162,13 @@ unsigned ledger_keys_count(void)
     return count;
 }
 
-int ledger_keys_delete(struct error *err)
+void ledger_keys_delete(void)
 {
     for (pthread_key_t key = 0; key < KEY_NUMBERS_MAX; key++)
         if (foreign[key] && !renew_key(key)) {
-            error_set(err, ERROR_REFUSED, "another thread took a thread-local key of the driver meanwhile");
-            return -1;
+            /* The number is the program's from now on. The driver can't tell, but this is the last restart. */
+            foreign[key] = false;
+            unsaveable_note("the program took a thread-local key of the CUDA driver's");
         }
     for (unsigned slot = 0; slot < KEYS_MAX; slot++) {
         if (keys[bank][slot].used)
@@ -175,7 +177,6 @@ int ledger_keys_delete(struct error *err)
     }
     memset(own, 0, sizeof own);
     bank = !bank;
-    return 0;
 }
 
 /* ---- exit handlers
@@ -252,27 +253,60 @@ void ledger_handlers_forget(void)
     fork_count = 0;
 }
 
-/* prepare handlers run in reverse order of their registration, the others in order: as pthread_atfork says */
-void ledger_handlers_prepare(void)
+/*
+ * A fork runs the driver's handlers, which are driver code, but can't pass the gate: it must not wait for a suspend. It
+ * keeps the restart out instead. While a restart is under way there is no driver whose handlers could be run.
+ */
+static pthread_mutex_t restart_lock = PTHREAD_MUTEX_INITIALIZER;
+static __thread bool handlers_run __attribute__((tls_model("initial-exec")));
+
+void ledger_restart_begin(void)
 {
+    pthread_mutex_lock(&restart_lock);
+}
+
+void ledger_restart_end(void)
+{
+    pthread_mutex_unlock(&restart_lock);
+}
+
+/* prepare handlers run in reverse order of their registration, the others in order: as pthread_atfork says */
+void ledger_fork_prepare(void)
+{
+    handlers_run = pthread_mutex_trylock(&restart_lock) == 0;
+    if (!handlers_run)
+        return;
+    ledger_thread_works_for_driver(true);
     for (unsigned i = fork_count; i > 0; i--)
         if (fork_handlers[i - 1].prepare)
             fork_handlers[i - 1].prepare();
-    pthread_mutex_lock(&lock);
+    ledger_thread_works_for_driver(false);
 }
 
-void ledger_handlers_parent(void)
+static void run_after(bool child)
 {
-    pthread_mutex_unlock(&lock);
-    for (unsigned i = 0; i < fork_count; i++)
-        if (fork_handlers[i].parent)
-            fork_handlers[i].parent();
+    if (!handlers_run)
+        return;
+    ledger_thread_works_for_driver(true);
+    for (unsigned i = 0; i < fork_count; i++) {
+        void (*handler)(void) = child ? fork_handlers[i].child : fork_handlers[i].parent;
+
+        if (handler)
+            handler();
+    }
+    ledger_thread_works_for_driver(false);
+    pthread_mutex_unlock(&restart_lock);
 }
 
-void ledger_handlers_child(void)
+void ledger_fork_parent(void)
 {
-    pthread_mutex_unlock(&lock);
-    for (unsigned i = 0; i < fork_count; i++)
-        if (fork_handlers[i].child)
-            fork_handlers[i].child();
+    run_after(false);
+}
+
+void ledger_fork_child(void)
+{
+    if (!handlers_run)
+        pthread_mutex_init(&restart_lock, NULL); /* of the control thread, which does not exist here */
+    pthread_mutex_init(&lock, NULL);
+    run_after(true);
 }

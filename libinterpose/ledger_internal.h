@@ -2,6 +2,8 @@
 #define CUDACKPT_LEDGER_INTERNAL_H
 /* Between the files of the ledger: ledger.c (descriptors, mappings), ledger_threads.c, ledger_handlers.c. */
 
+#include <stdbool.h>
+
 #include "error.h"
 
 unsigned ledger_threads_count(void);
@@ -12,11 +14,10 @@ void ledger_threads_unlock(void);
 void ledger_threads_forget(void);
 
 unsigned ledger_keys_count(void);
-int ledger_keys_delete(struct error *err);
+void ledger_keys_delete(void);
 
 void ledger_handlers_forget(void);
-void ledger_handlers_prepare(void);
-void ledger_handlers_parent(void);
-void ledger_handlers_child(void);
+/* The calling thread runs code of the driver's outside of the gate: that is no by-passing. */
+void ledger_thread_works_for_driver(bool does);
 
 #endif

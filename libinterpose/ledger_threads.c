@@ -78,6 +78,15 @@ int ledger_thread_join(pthread_t thread, void **result)
     return pthread_join(thread, result);
 }
 
+void ledger_thread_works_for_driver(bool does)
+{
+    static __thread enum thread_role before __attribute__((tls_model("initial-exec")));
+
+    if (does)
+        before = role;
+    role = does ? ROLE_OURS : before;
+}
+
 bool ledger_thread_is_program(void)
 {
     return role == ROLE_PROGRAM;
@@ -109,15 +118,18 @@ unsigned ledger_threads_count(void)
 }
 
 /*
- * pthread_cancel needs libgcc_s.so.1 for unwinding, and glibc aborts the process if it can't be loaded: make sure
- * beforehand that it can.
+ * pthread_cancel needs libgcc_s.so.1 for unwinding, and glibc aborts the process if it can't be loaded. It is loaded early:
+ * at a suspend a thread may wait at the gate inside of dlopen, with the loader's lock.
  */
+static void *unwinder;
+
+void ledger_prepare(void)
+{
+    unwinder = dlopen("libgcc_s.so.1", RTLD_NOW);
+}
+
 static int cancel_possible(struct error *err)
 {
-    static void *unwinder;
-
-    if (!unwinder)
-        unwinder = dlopen("libgcc_s.so.1", RTLD_NOW);
     if (unwinder)
         return 0;
     error_set(err, ERROR_REFUSED, "libgcc_s.so.1 is needed to end the driver's threads; install it (libgcc-s1)");

@@ -31,13 +31,15 @@ static bool driver_started; /* cuInit has succeeded in this process */
  * once-only part: a thread that waits there while it is inside of dlopen itself would otherwise wait for ever.
  */
 static pthread_once_t basics_once = PTHREAD_ONCE_INIT, driver_once = PTHREAD_ONCE_INIT, nvml_once = PTHREAD_ONCE_INIT;
-static bool driver_ready, nvml_ready;
+static bool basics_ready, driver_ready, nvml_ready;
+static struct elf_library driver_library;
 static __thread bool setting_up __attribute__((tls_model("initial-exec")));
 
 /* ---- fork: locks in the order in which they nest, ours before the heap's */
 
 static void before_fork(void)
 {
+    ledger_fork_prepare();
     gate_before_fork();
     device_memory_before_fork();
     journal_before_fork();
@@ -52,6 +54,7 @@ static void after_fork_in_parent(void)
     journal_after_fork(false);
     device_memory_after_fork(false);
     gate_after_fork_in_parent();
+    ledger_fork_parent();
 }
 
 /*
@@ -70,7 +73,9 @@ static void after_fork_in_child(void)
     }
     journal_after_fork(driver_started);
     device_memory_after_fork(driver_started);
+    context_after_fork_in_child();
     control_after_fork_in_child();
+    ledger_fork_child();
 }
 
 /* ---- set-up */
@@ -92,7 +97,8 @@ static void set_up_basics(void)
     fault_start();
     loader_resolve();
     gate_start(&gate_default_hooks);
-    if (driver_heap_start(&err) || journal_start(&err))
+    basics_ready = driver_heap_start(&err) == 0 && journal_start(&err) == 0;
+    if (!basics_ready)
         note_failure(&err);
     pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 }
@@ -106,9 +112,11 @@ static void take_over_driver(void)
 {
     struct error err = {0};
 
-    if (restart_adopt(RESTART_DRIVER, driver_handle, &err) || restart_seal(RESTART_DRIVER, &err))
+    /* Without a heap and a journal the imports stay as they are: the program runs as without us. */
+    if (elf_library_open(driver_handle, &driver_library, &err) ||
+        (basics_ready && (restart_adopt(RESTART_DRIVER, driver_handle, &err) || restart_seal(RESTART_DRIVER, &err))))
         note_failure(&err);
-    driver_api_load(find_symbol, (void *)restart_library(RESTART_DRIVER));
+    driver_api_load(find_symbol, &driver_library);
     kinds_start();
     thunk_start();
     __atomic_store_n(&driver_ready, true, __ATOMIC_RELEASE);
@@ -155,6 +163,11 @@ void lifecycle_set_up(void)
         lifecycle_set_up_from(NULL);
 }
 
+const struct elf_library *lifecycle_driver_library(void)
+{
+    return &driver_library;
+}
+
 void *lifecycle_driver_handle(void)
 {
     return __atomic_load_n(&driver_handle, __ATOMIC_ACQUIRE);
@@ -164,7 +177,7 @@ static void take_over_nvml(void)
 {
     struct error err = {0};
 
-    if (restart_adopt(RESTART_NVML, nvml_handle, &err) || restart_seal(RESTART_NVML, &err))
+    if (basics_ready && (restart_adopt(RESTART_NVML, nvml_handle, &err) || restart_seal(RESTART_NVML, &err)))
         note_failure(&err);
     __atomic_store_n(&nvml_ready, true, __ATOMIC_RELEASE);
 }
@@ -197,13 +210,27 @@ void *lifecycle_nvml_handle(void)
     return nvml_handle;
 }
 
+static void exit_while_suspended(void)
+{
+    if (!gate_is_closed())
+        return;
+    driver_api_disable(CUDA_ERROR_DEINITIALIZED);
+    gate_open(false);
+}
+
+/* The handler registered last runs first, so it must come after all that the program registered. */
+void lifecycle_watch_exit(void)
+{
+    atexit(exit_while_suspended);
+}
+
 void lifecycle_driver_started(void)
 {
     struct error err = {0};
 
-    if (driver_started)
+    if (__atomic_exchange_n(&driver_started, true, __ATOMIC_ACQ_REL))
         return;
-    driver_started = true;
+    ledger_prepare();
     if (control_start(&actions, &err)) {
         /* Nobody can ask for a suspend then; the program itself is not concerned. */
         log_warn("%s", err.text);

@@ -7,6 +7,8 @@
 
 #include <stdbool.h>
 
+#include "elf_library.h"
+
 /*
  * Opens the real driver and takes it over (imports, pristine segment, struct driver). Once; any thread; cheap
  * afterwards. Where there is no driver the functions of struct driver return CUDA_ERROR_NOT_FOUND.
@@ -16,6 +18,9 @@ void lifecycle_set_up(void);
 /* Like lifecycle_set_up, for a program that opens the driver by a path of its own. False: there is no driver. */
 bool lifecycle_set_up_from(const char *path);
 
+/* The real driver as it lies in memory; empty before the set-up. */
+const struct elf_library *lifecycle_driver_library(void);
+
 /* The real driver's handle as dlopen gave it, NULL if there is none. */
 void *lifecycle_driver_handle(void);
 
@@ -23,6 +28,12 @@ void *lifecycle_driver_handle(void);
 void *lifecycle_set_up_nvml(const char *path);
 
 void *lifecycle_nvml_handle(void);
+
+/*
+ * The gate is closed from now on. If the program ends meanwhile, its exit handlers and destructors may call CUDA, which
+ * would wait for ever: they get CUDA_ERROR_DEINITIALIZED.
+ */
+void lifecycle_watch_exit(void);
 
 /* After the first successful cuInit: the control thread starts. */
 void lifecycle_driver_started(void);

@@ -1,5 +1,6 @@
 #include "nvml.h"
 
+#include <pthread.h>
 #include <string.h>
 
 #include "gate.h"
@@ -103,15 +104,18 @@ static int drop_each(struct record *record, void *arg)
 /* Initialisations only count. The first one's record stays longest: device handles were asked for after it. */
 static nvmlReturn hook_shutdown(void)
 {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     uint32_t outer = gate_enter(thunk_row("nvmlShutdown"));
     nvmlReturn result = real_shutdown();
     struct record *last = NULL;
 
     if (result == 0) {
+        pthread_mutex_lock(&lock);
         journal_each(&nvml_kind, note_last, &last);
         journal_drop(last);
         if (journal_count(&nvml_kind) == 0) /* handles of an ended library are void */
             journal_each(&device_kind, drop_each, NULL);
+        pthread_mutex_unlock(&lock);
     }
     gate_leave(outer);
     return result;

@@ -151,6 +151,26 @@ void placement_free(struct placement *placement)
     *placement = (struct placement){0};
 }
 
+int placement_add(struct placement *to, const struct placement *notes)
+{
+    struct heap_note *heap = realloc(to->heap, (to->heap_count + notes->heap_count + 1) * sizeof *heap);
+    struct map_place *maps;
+
+    if (!heap)
+        return -1;
+    to->heap = heap;
+    maps = realloc(to->maps, (to->map_count + notes->map_count + 1) * sizeof *maps);
+    if (!maps)
+        return -1;
+    to->maps = maps;
+    for (uint32_t i = 0; i < notes->heap_count; i++)
+        if (notes->heap[i].address && driver_heap_serial((void *)notes->heap[i].address) == notes->heap[i].serial)
+            to->heap[to->heap_count++] = notes->heap[i];
+    for (uint32_t i = 0; i < notes->map_count; i++)
+        to->maps[to->map_count++] = notes->maps[i];
+    return 0;
+}
+
 void placement_forget_blocks(struct placement *placement)
 {
     for (uint32_t i = 0; i < placement->heap_count; i++)

@@ -43,6 +43,8 @@ void placement_replay(const struct placement *from);
 int placement_take(struct placement *out);
 void placement_discard(void);
 void placement_free(struct placement *placement);
+/* Adds notes to a placement, without those whose block is gone already. -1 without memory: nothing was added. */
+int placement_add(struct placement *to, const struct placement *notes);
 
 /*
  * Notes whose block or reservation is gone get address 0: called for each record before the driver heap is

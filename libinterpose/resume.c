@@ -18,6 +18,19 @@ static void show_replay(size_t done, size_t total)
 }
 
 
+static int copy_in_virtual(const struct copy_progress *progress, struct error *err)
+{
+    struct copy_range *ranges = NULL;
+    size_t count = 0;
+    int result = virtual_memory_map(&ranges, &count, err);
+
+    if (result == 0)
+        result = copy_ranges(COPY_IN, ranges, count, progress, err);
+    virtual_memory_copied();
+    free(ranges);
+    return result;
+}
+
 static int copy_in(struct error *err)
 {
     const struct copy_progress progress = {suspend_show_copy, NULL};
@@ -30,6 +43,8 @@ static int copy_in(struct error *err)
     if (result == 0)
         result = copy_ranges(COPY_IN, memory, count, &progress, err);
     free(memory);
+    if (result == 0)
+        result = copy_in_virtual(&progress, err);
     if (result == 0)
         result = copy_ranges(COPY_IN, variables, variable_count, &progress, err);
     return result;
@@ -45,13 +60,18 @@ int resume_restore(struct error *err)
     struct error second = {0};
     int result;
 
+    if (!suspend_is_released() && suspend_release(err))
+        return -1;
     import_hooks_replay_environment(1);
     result = restore(err);
     import_hooks_replay_environment(0);
     if (result == 0) {
+        suspend_driver_is_back();
         journal_replay_done();
+        virtual_memory_restored();
         id_restarted();
         device_memory_release_copies();
+        virtual_memory_release_copies();
         suspend_forget_variables();
         return 0;
     }

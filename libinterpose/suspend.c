@@ -14,7 +14,9 @@
 #include "journal.h"
 #include "kinds.h"
 #include "ledger.h"
+#include "lifecycle.h"
 #include "restart.h"
+#include "stream_memory.h"
 #include "unsaveable.h"
 
 /* ---- lock */
@@ -129,8 +131,10 @@ int suspend_lock(uint64_t deadline, struct error *err)
     if (close_gate(deadline, err) == 0) {
         /* before the work is waited for: the reason says more than a time-out */
         if (refuse_unsaveable(err) == 0 && !fault_here(FAULT_lock_drain, err) &&
-            context_each(drain_context, &deadline, err) == 0)
+            context_each(drain_context, &deadline, err) == 0) {
+            lifecycle_watch_exit();
             return 0;
+        }
         gate_open(false);
     }
     gate_pass_end();
@@ -171,6 +175,19 @@ int suspend_show_copy(uint64_t done, uint64_t total, void *unused)
     return 0;
 }
 
+static int copy_out_virtual(const struct copy_progress *progress, struct error *err)
+{
+    struct copy_range *ranges = NULL;
+    size_t count = 0;
+    int result = virtual_memory_save(&ranges, &count, err);
+
+    if (result == 0)
+        result = copy_ranges(COPY_OUT, ranges, count, progress, err);
+    virtual_memory_copied();
+    free(ranges);
+    return result;
+}
+
 static int copy_out(struct error *err)
 {
     const struct copy_progress progress = {suspend_show_copy, NULL};
@@ -178,13 +195,16 @@ static int copy_out(struct error *err)
     size_t count = 0;
     int result = variables_find(&variables, &variable_count, err);
 
+    stream_memory_suspend(); /* what the program has freed is not worth a copy */
     if (result == 0)
         result = device_memory_save(&memory, &count, err);
     if (result == 0)
         result = copy_ranges(COPY_OUT, memory, count, &progress, err);
+    free(memory);
+    if (result == 0)
+        result = copy_out_virtual(&progress, err);
     if (result == 0)
         result = copy_ranges(COPY_OUT, variables, variable_count, &progress, err);
-    free(memory);
     return result;
 }
 
@@ -215,24 +235,51 @@ static int forget_handle(struct device_chunk *chunk, void *unused)
     return 0;
 }
 
+static bool released;
+
+bool suspend_is_released(void)
+{
+    return released;
+}
+
+void suspend_driver_is_back(void)
+{
+    released = false;
+}
+
+static int release(struct error *err)
+{
+    int result;
+
+    ledger_restart_begin();
+    result = ledger_release(keep.items, keep.count, err) || driver_heap_reset(places, place_count, err) ||
+                     restart_rewind(err)
+                 ? -1
+                 : 0;
+    ledger_restart_end();
+    return result;
+}
+
 int suspend_release(struct error *err)
 {
-    if (ledger_release(keep.items, keep.count, err) || driver_heap_reset(places, place_count, err) ||
-        restart_rewind(err))
+    released = false;
+    if (release(err))
         return -1;
+    released = true;
     return device_memory_each_chunk(forget_handle, NULL);
 }
 
 int suspend_checkpoint(bool *gone, struct error *err)
 {
     /* Everything that can fail comes first, while the driver is there and nothing is given up. */
-    if (!fault_here(FAULT_save_objects, err) && event_save(err) == 0 && copy_out(err) == 0 &&
+    if (!fault_here(FAULT_save_objects, err) && host_memory_check(err) == 0 && event_save(err) == 0 && copy_out(err) == 0 &&
         note_addresses(err) == 0) {
         control_progress("release", 0, 0);
         *gone = true;
         return suspend_release(err);
     }
     device_memory_release_copies();
+    virtual_memory_release_copies();
     suspend_forget_variables();
     return -1;
 }

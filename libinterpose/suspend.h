@@ -30,6 +30,10 @@ int suspend_release(struct error *err);
 /* Progress of a copy in either direction (struct copy_progress). */
 int suspend_show_copy(uint64_t done, uint64_t total, void *unused);
 
+/* The last release came to its end; it is to be repeated before a restore if not. */
+bool suspend_is_released(void);
+void suspend_driver_is_back(void);
+
 /* Contents of the module variables while suspended. */
 struct copy_range *suspend_variables(size_t *count);
 void suspend_forget_variables(void);

@@ -56,9 +56,28 @@ static void *own_handle(void)
     return loader_real_dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
 }
 
+static bool is_driver(void *handle)
+{
+    struct elf_library library;
+    struct error err = {0};
+
+    if (handle == lifecycle_driver_handle())
+        return true;
+    /* opened under a name that does not tell: a symbolic link */
+    return !lifecycle_driver_handle() && !elf_library_open(handle, &library, &err) &&
+           elf_library_is_named(&library, "libcuda.so.1") && lifecycle_set_up_from(library.path);
+}
+
+static bool in_nvml(const void *caller)
+{
+    const struct elf_range *text = &restart_library(RESTART_NVML)->text;
+
+    return (uint64_t)caller >= text->start && (uint64_t)caller < text->end;
+}
+
 static bool in_driver(const void *caller)
 {
-    const struct elf_range *text = &restart_library(RESTART_DRIVER)->text;
+    const struct elf_range *text = &lifecycle_driver_library()->text;
 
     return (uint64_t)caller >= text->start && (uint64_t)caller < text->end;
 }
@@ -96,7 +115,7 @@ static void *driver_function(const char *symbol)
 
     if (row >= 0)
         return driver_api_has(row) ? wrappers[row] : NULL;
-    real = elf_library_symbol(restart_library(RESTART_DRIVER), symbol);
+    real = elf_library_symbol(lifecycle_driver_library(), symbol);
     if (!real || !in_driver(real))
         return NULL; /* not there, or data of the debugger interface: the real library answers */
     return thunk_unknown(real, symbol);
@@ -105,24 +124,24 @@ static void *driver_function(const char *symbol)
 void *loader_dlsym_filter(void **handle, const char **symbol, void *caller)
 {
     static void *self;
-    void *real = lifecycle_driver_handle();
+    void *function;
 
     if (!*handle || *handle == RTLD_NEXT || !*symbol)
         return NULL;
     if (*handle == nvml_handle())
         return nvml_function(*symbol);
-    if (!real || strncmp(*symbol, "cu", 2))
+    if (strncmp(*symbol, "cu", 2) || in_driver(caller) || in_nvml(caller))
         return NULL;
-    if (!self) {
+    if (!self && lifecycle_driver_handle()) {
         self = own_handle();
         if (self)
             dlclose(self);
     }
-    if (*handle != self)
+    if (*handle != self && !is_driver(*handle))
         return NULL;
-    void *function = driver_function(*symbol);
+    function = driver_function(*symbol);
     if (!function)
-        *handle = real; /* the real dlsym then finds it, or sets dlerror as it would have */
+        *handle = lifecycle_driver_handle(); /* the real dlsym then finds it, or sets dlerror as it would have */
     return function;
 }
 

@@ -36,13 +36,14 @@ bool used_set_has(uint64_t key)
     }
 }
 
+/* Takes a removed place where there is one: what comes and goes must not make the table grow. */
 static void put(struct table *in, uint64_t key)
 {
     uint64_t at = first_place(in, key);
 
-    while (in->places[at] != EMPTY)
+    while (in->places[at] > REMOVED)
         at = (at + 1) & in->mask;
-    in->filled++;
+    in->filled += in->places[at] == EMPTY;
     __atomic_store_n(&in->places[at], key, __ATOMIC_RELAXED);
 }
 

@@ -38,8 +38,9 @@ struct physical {
      * and none when the program has none: a restore has nothing to count up.
      */
     unsigned references, mappings;
-    void *host;              /* the copy while suspended */
-    CUdeviceptr window;      /* where virtual_memory.c mapped it for a copy; 0: nowhere */
+    void *host;         /* the copy while suspended */
+    CUdeviceptr source; /* where a copy finds it; 0: nowhere */
+    bool window;        /* virtual_memory.c has mapped it there for the copy */
 };
 
 /* Calls f for each in the order of their creation, as journal_each. */
@@ -57,22 +58,20 @@ void physical_stays(struct physical *physical);
 
 /* ---- virtual_mapping.c */
 
-struct access {
-    CUmemLocation location;
-    CUmemAccess_flags flags;
-};
-
 struct mapping {
     CUdeviceptr address;
     size_t size, offset;
     unsigned long long flags;
     struct physical *physical;
-    struct access *access; /* as set last, one per location; no entry: none */
+    CUmemAccessDesc *access; /* as set last, one per location; no entry: none */
     unsigned access_count;
+    struct mapping *next; /* while it is being unmapped */
+    bool last;            /* of its physical, while it is being unmapped */
 };
 
 /* All mappings by ascending address. Only with the gate closed. */
 struct mapping *const *mapping_table(size_t *count);
+/* What the device may do there. */
 CUmemAccess_flags mapping_access(const struct mapping *mapping, int device);
 
 /* Held for a moment only, never over a call of the driver. */

@@ -53,8 +53,13 @@ static int option_parse(const char *word, struct protocol_request *request, stru
 {
     static const char timeout[] = "timeout=";
 
+    if (!strcmp(word, "deep=1") && request->action == ACTION_LOCK) {
+        request->deep = true;
+        return 0;
+    }
     if (strncmp(word, timeout, sizeof(timeout) - 1)) {
-        error_set(err, ERROR_USAGE, "unknown option \"%s\" in the request; the only one is timeout=MS", word);
+        error_set(err, ERROR_USAGE,
+                  "unknown option \"%s\" in the request; there are timeout=MS and, for lock, deep=1", word);
         return -1;
     }
     if (!protocol_takes_timeout(request->action)) {
@@ -111,12 +116,14 @@ int protocol_request_parse(const char *line, struct protocol_request *request, s
 int protocol_request_format(const struct protocol_request *request, char *line, size_t size)
 {
     const char *action = protocol_action_names[request->action];
+    const char *deep = request->deep ? " deep=1" : "";
     int length;
 
     if (request->timeout_ms)
-        length = snprintf(line, size, "%s timeout=%llu\n", action, (unsigned long long)request->timeout_ms);
+        length =
+            snprintf(line, size, "%s timeout=%llu%s\n", action, (unsigned long long)request->timeout_ms, deep);
     else
-        length = snprintf(line, size, "%s\n", action);
+        length = snprintf(line, size, "%s%s\n", action, deep);
     return length < 0 || (size_t)length >= size ? -1 : 0;
 }
 

@@ -3,7 +3,7 @@
 /*
  * What cudackpt-ctl and the control thread say to each other over a Unix stream socket: lines of text,
  * docs/protocol.md.
- *   request   ACTION [timeout=MS]\n          one per connection, at most PROTOCOL_REQUEST_MAX bytes
+ *   request   ACTION [timeout=MS] [deep=1]\n   one per connection, at most PROTOCOL_REQUEST_MAX bytes
  *   reply     progress PHASE DONE TOTAL\n    any number
  *             value NAME TEXT\n              any number
  *             ok\n  or  error CODE SENTENCE\n   the last line
@@ -41,6 +41,7 @@ extern const char *const protocol_action_names[ACTION_COUNT];
 struct protocol_request {
     enum protocol_action action;
     uint64_t timeout_ms; /* 0: none */
+    bool deep;           /* lock only: the whole suspend at once, shown as locked (docs/protocol.md) */
 };
 
 /* True for the actions that wait for work to end: only they take a time-out. */

@@ -117,20 +117,13 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec *handle, CUgraph graph, unsigne
     return instantiate(self, handle, graph, flags);
 }
 
-struct CUDA_GRAPH_INSTANTIATE_PARAMS {
-    cuuint64_t flags;
-    CUstream upload_stream;
-    CUgraphNode error_node;
-    int result;
-};
-
 static CUresult instantiate_with(struct thread *self, CUgraphExec *handle, CUgraph graph,
                                  CUDA_GRAPH_INSTANTIATE_PARAMS *params)
 {
     if (!params)
         return CUDA_ERROR_INVALID_VALUE;
-    params->error_node = NULL;
-    params->result = 0;
+    params->hErrNode_out = NULL;
+    params->result_out = 0;
     return instantiate(self, handle, graph, params->flags);
 }
 

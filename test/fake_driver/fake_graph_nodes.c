@@ -233,13 +233,6 @@ CUresult cuGraphMemcpyNodeGetParams(CUgraphNode handle, CUDA_MEMCPY3D *params)
 
 /* ---- memory set to a value */
 
-struct CUDA_MEMSET_NODE_PARAMS {
-    CUdeviceptr dst;
-    size_t pitch;
-    unsigned int value, elementSize;
-    size_t width, height;
-};
-
 CUresult cuGraphAddMemsetNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
                               const CUDA_MEMSET_NODE_PARAMS *from, CUcontext handle)
 {
