@@ -139,8 +139,9 @@ $(BUILD)/fake/fake-smi: $(call objects,test/fake_driver/tools/fake_smi.c) $(SHAR
 $(BUILD)/fake-old/%: $(BUILD)/fake/%
 	$(Q)mkdir -p $(@D) && cp $< $@
 
-# Linked with the fake driver, run with whatever libcuda.so.1 is found first; those that only dlopen need none.
-WITH_CUDA = -L$(BUILD)/fake -Wl,--as-needed -l:libcuda.so.1 -ldl
+# Linked with the fake driver, run with whatever libcuda.so.1 is found first; those that only dlopen need none. Lazy: an
+# older driver need not have every function.
+WITH_CUDA = -L$(BUILD)/fake -Wl,-z,lazy -Wl,--as-needed -l:libcuda.so.1 -ldl
 programs: $(PROGRAMS)
 $(BUILD)/programs/%: $(BUILD)/obj/test/programs/%.c.o $(BUILD)/obj/test/programs/program.c.o $(FAKE_CUDA)
 	$(call say,LD,$@)

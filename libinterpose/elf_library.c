@@ -54,7 +54,7 @@ int elf_library_open(void *handle, struct elf_library *library, struct error *er
 /* glibc has relocated the pointers in the dynamic section of libraries on x86-64. */
 static uint64_t dynamic_value(const struct elf_library *library, int64_t tag)
 {
-    for (const ElfW(Dyn) *entry = library->dynamic; entry->d_tag != DT_NULL; entry++)
+    for (const ElfW(Dyn) *entry = library->dynamic; entry && entry->d_tag != DT_NULL; entry++)
         if (entry->d_tag == tag)
             return entry->d_un.d_val;
     return 0;

@@ -131,7 +131,7 @@ static bool option_is_pointer(CUjit_option option)
 
 void jit_options_keep(struct jit_options *kept, unsigned count, const CUjit_option *options, void *const *values)
 {
-    if (!count)
+    if (!count || !options)
         return;
     kept->options = malloc(count * sizeof *options);
     kept->values = malloc(count * sizeof *values);

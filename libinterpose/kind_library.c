@@ -57,7 +57,7 @@ static void keep_options(struct library *library, unsigned count, const CUlibrar
     size_t bytes = count * (sizeof(void *) + HOST_TABLE_BYTES);
     char *tables;
 
-    if (!count)
+    if (!count || !options)
         return;
     library->options = malloc(count * sizeof *options);
     library->option_values = calloc(1, bytes);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "gate.h"
 #include "ledger_internal.h"
@@ -123,9 +124,29 @@ unsigned ledger_threads_count(void)
  */
 static void *unwinder;
 
+static void *wait_for_cancel(void *unused)
+{
+    for (;;)
+        pause();
+    return NULL;
+}
+
+/* The first cancellation of a process loads the unwinder, not only dlopen: let it be that of a thread of our own. */
 void ledger_prepare(void)
 {
+    sigset_t all, before;
+    pthread_t thread;
+
     unwinder = dlopen("libgcc_s.so.1", RTLD_NOW);
+    if (!unwinder)
+        return;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    if (pthread_create(&thread, NULL, wait_for_cancel, NULL) == 0) {
+        pthread_cancel(thread);
+        pthread_join(thread, NULL);
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 static int cancel_possible(struct error *err)

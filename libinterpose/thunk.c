@@ -8,7 +8,7 @@
 #include "driver_api.h"
 #include "elf_library.h"
 #include "gate.h"
-#include "restart.h"
+#include "lifecycle.h"
 #include "unsaveable.h"
 
 #define NAME_SIZE 64
@@ -131,7 +131,7 @@ void thunk_set_real(void *thunk, void *real)
 void thunk_start(void)
 {
     for (uint32_t i = THUNK_COUNT; i < THUNK_INDEX_COUNT; i++)
-        __atomic_store_n(&thunks[i].real, elf_library_symbol(restart_library(RESTART_DRIVER), thunks[i].name),
+        __atomic_store_n(&thunks[i].real, elf_library_symbol(lifecycle_driver_library(), thunks[i].name),
                          __ATOMIC_RELEASE);
 }
 

@@ -48,14 +48,14 @@ mapfile -t sources < <(files libinterpose shared ctl -name '*.c')
 mapfile -t headers < <(files libinterpose shared ctl test/fake_driver test/programs -name '*.h')
 mapfile -t test_sources < <(files test -name '*.[ch]' -o -name '*.cu')
 mapfile -t bash_scripts < <(grep -rlE '^#!/bin/(ba)?sh' .ci test libinterpose | sort)
-mapfile -t texts < <(files .ci libinterpose shared ctl test docs && ls -- *.md Makefile .clang-format .clang-tidy)
+mapfile -t texts < <(files .ci libinterpose shared ctl test docs && ls -- README.md Makefile .clang-format .clang-tidy)
 
 # ---- text
 
 rule "trailing blanks or carriage returns" nowhere -IP '[ \t]+$|\r' "${texts[@]}"
 mapfile -t no_tabs < <(printf '%s\n' "${texts[@]}" | grep -v -e '^Makefile$' -e '^docs/man/')
 rule "tabs" nowhere -IP '\t' "${no_tabs[@]}"
-rule "unfinished work" nowhere -IE 'TO''DO|FIX''ME|#if 0' "${texts[@]}"
+rule "unfinished work" nowhere -IE 'TO''DO|FIX''ME|#if'' 0' "${texts[@]}"
 
 ends_with_newline() {
     local file bad=0
@@ -90,7 +90,7 @@ rule "manual pages of another version" version_is_one
 rule "the library ends the process or prints" \
     nowhere -E '\b(v?printf|v?fprintf|puts|fputs|putchar|perror|exit|_exit|_Exit|quick_exit|abort|assert)\(' "${library[@]}"
 rule "a toolkit's header outside of test/api and test/gpu" \
-    nowhere -rE '#include *[<"](cuda|cuda_runtime|cuda_runtime_api|cudaTypedefs|nvml)\.h' \
+    nowhere -rE '#include *([<"](cuda|cuda_runtime|cuda_runtime_api|cudaTypedefs)\.h|<nvml\.h)' \
     --include='*.[chS]' --include='*.inc' --exclude-dir=api libinterpose shared ctl test
 rule "static checks are switched off" nowhere -rE '#pragma GCC diagnostic|NOLINT' --include='*.[chS]' libinterpose shared ctl
 

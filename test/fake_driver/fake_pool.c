@@ -188,6 +188,11 @@ static CUresult alloc_async(struct stream *stream, struct pool *pool, CUdevicept
     if (stream->capture)
         return CUDA_ERROR_NOT_SUPPORTED;
     result = block_new(stream->context, pool, BLOCK_POOL, size, &block);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+        /* What was freed may wait in its stream still. */
+        device_wait(pool->device);
+        result = block_new(stream->context, pool, BLOCK_POOL, size, &block);
+    }
     if (result != CUDA_SUCCESS)
         return result;
     pool->attributes[USED_NOW] += size;
