@@ -118,7 +118,7 @@ static void take_over_driver(void)
         note_failure(&err);
     driver_api_load(find_symbol, &driver_library);
     kinds_start();
-    thunk_start();
+    thunk_start(&driver_library);
     __atomic_store_n(&driver_ready, true, __ATOMIC_RELEASE);
 }
 

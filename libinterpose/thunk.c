@@ -8,7 +8,6 @@
 #include "driver_api.h"
 #include "elf_library.h"
 #include "gate.h"
-#include "lifecycle.h"
 #include "unsaveable.h"
 
 #define NAME_SIZE 64
@@ -128,10 +127,10 @@ void thunk_set_real(void *thunk, void *real)
                          __ATOMIC_RELEASE);
 }
 
-void thunk_start(void)
+void thunk_start(const struct elf_library *driver_library)
 {
     for (uint32_t i = THUNK_COUNT; i < THUNK_INDEX_COUNT; i++)
-        __atomic_store_n(&thunks[i].real, elf_library_symbol(lifecycle_driver_library(), thunks[i].name),
+        __atomic_store_n(&thunks[i].real, elf_library_symbol(driver_library, thunks[i].name),
                          __ATOMIC_RELEASE);
 }
 

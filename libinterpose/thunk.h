@@ -59,7 +59,8 @@ void thunk_set_real(void *thunk, void *real);
  * Finds the real functions of driver_raw.inc in the driver. Part of the set-up: a call before that runs the
  * set-up at the gate. One that the driver lacks returns CUDA_ERROR_NOT_FOUND.
  */
-void thunk_start(void);
+struct elf_library;
+void thunk_start(const struct elf_library *driver_library);
 
 /* For the assembly: enters the gate; what to call, and what to leave with. */
 struct thunk_call {

@@ -361,13 +361,13 @@ START_TEST(sync_memops_belong_to_the_block)
     CUdeviceptr a = alloc(600), b = alloc(600);
     struct device_block block;
 
-    device_memory_set_sync_memops(a + 17, 1);
-    device_memory_set_sync_memops(0, 1);
-    ck_assert(device_memory_find(a, &block) && block.sync_memops == 1);
-    ck_assert(device_memory_find(b, &block) && block.sync_memops == 0);
+    device_memory_set_sync_memops(a + 17, 0);
+    device_memory_set_sync_memops(0, 0);
+    ck_assert(device_memory_find(a, &block) && block.sync_memops == 0);
+    ck_assert(device_memory_find(b, &block) && block.sync_memops == 1);
     check_free(a);
     ck_assert_uint_eq(alloc(600), a);
-    ck_assert(device_memory_find(a, &block) && block.sync_memops == 0);
+    ck_assert(device_memory_find(a, &block) && block.sync_memops == 1);
 }
 END_TEST
 

@@ -288,6 +288,7 @@ START_TEST(records_are_found_by_handle)
 }
 END_TEST
 
+/* What the second call took is still live, so it belongs to the record: two threads may have made the thing at once. */
 START_TEST(a_getter_called_again_makes_no_second_record)
 {
     struct record *record = create(&block_kind, 16, NULL);
@@ -298,7 +299,7 @@ START_TEST(a_getter_called_again_makes_no_second_record)
     ck_assert_ptr_eq(journal_commit(&again->record, record->handle, NULL), record);
     ck_assert_uint_eq(released, 1);
     ck_assert_uint_eq(journal_count(NULL), 1);
-    ck_assert_uint_eq(record->placement.heap_count, 1);
+    ck_assert_uint_eq(record->placement.heap_count, 2);
 }
 END_TEST
 

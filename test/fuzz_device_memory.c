@@ -169,7 +169,7 @@ static void step_alloc(void)
 
     block->context = (int)random_below(CONTEXTS);
     block->size = random_size();
-    block->sync_memops = 0;
+    block->sync_memops = 1;
     result = device_memory_alloc(block->context % DEVICES, context_at(block->context), block->size,
                                  (CUdeviceptr *)&block->address);
     if (result == CUDA_ERROR_OUT_OF_MEMORY)

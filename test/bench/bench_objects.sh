@@ -11,7 +11,7 @@ trap 'rm -rf "$scratch"' EXIT
 
 rounds=${ROUNDS:-3}
 echo "Time over the number of objects, medians of $rounds rounds, on: $device"
-printf '%-8s %8s %10s %10s %14s %14s\n' objects number 'suspend s' 'resume s' 'us per object' 'us per object'
+printf '%-8s %8s %10s %10s %14s %14s\n' objects number 'suspend s' 'resume s' 'suspend us/ea' 'resume us/ea'
 for case in events:1 events:1000 events:10000 events:100000 streams:1 streams:1000 streams:10000; do
     holder_start "$preload" "${case%:*}" "${case#*:}"
     toggle "$rounds"

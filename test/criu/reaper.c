@@ -1,6 +1,7 @@
 /*
  * reaper COMMAND [ARGUMENT]...: runs a command and waits for every process that is left behind below it. What CRIU restores
  * has no other parent; where process 1 does not wait for orphans either, their numbers would never be free again.
+ * Descriptors that were left open by somebody else would get into the dumps: they are closed.
  */
 
 #include <sys/prctl.h>
@@ -16,6 +17,7 @@ int main(int argc, char **argv)
         return 125;
     command = fork();
     if (command == 0) {
+        close_range(3, ~0u, 0);
         execvp(argv[1], argv + 1);
         _exit(127);
     }
