@@ -6,7 +6,7 @@ libdir  ?= $(prefix)/lib
 mandir  ?= $(prefix)/share/man
 BUILD   ?= build
 VERSION := 0.1.0
-ifeq ($(origin CC),default)
+ifeq ($(filter-out default undefined,$(origin CC)),)
 CC := gcc
 endif
 
@@ -23,7 +23,7 @@ LDFLAGS ?=
 # Static: the preloaded library must start where only libc and the driver are installed.
 STATIC_LIBS := -Wl,-Bstatic -llz4 -lzstd -Wl,-Bdynamic
 
-MAKEFLAGS += --no-builtin-rules --no-builtin-variables
+MAKEFLAGS += --no-builtin-rules --no-builtin-variables --no-print-directory
 .DELETE_ON_ERROR:
 .SUFFIXES:
 
@@ -166,6 +166,10 @@ $(ARCHIVE): $(LIB_OBJ) $(SHARED_OBJ) $(BUILD)/sources
 $(BUILD)/test/check_%: $(BUILD)/obj/test/check_%.c.o $(ARCHIVE)
 	$(call say,LD,$@)
 	$(link) $^ -lcheck -lsubunit -lm -lrt $(STATIC_LIBS) -ldl
+# Not with the archive: its dlopen is ours, and the fake driver must be met as it is.
+$(BUILD)/test/check_fake_driver: $(BUILD)/obj/test/check_fake_driver.c.o
+	$(call say,LD,$@)
+	$(link) $< -lcheck -lsubunit -lm -lrt -ldl
 $(BUILD)/test/fuzz_%: $(BUILD)/obj/test/fuzz_%.c.o $(ARCHIVE)
 	$(call say,LD,$@)
 	$(link) $^ $(STATIC_LIBS) -ldl

@@ -15,6 +15,7 @@
 #define ANSWER_MS 10000
 #define CLOSE_MS  1000
 #define REOPEN_MS 2000 /* the library looks after its socket every second */
+#define QUIET_MS  500
 
 /* ---- finding and connecting */
 
@@ -178,6 +179,7 @@ int client_connect(struct client *client, pid_t pid, struct error *err)
     enum finding finding;
 
     client->fd = client->pidfd = -1;
+    client->left = false;
     if (process_read(pid, &client->process, err) < 0 || process_check_owner(&client->process, err) < 0 ||
         check_not_stopped(&client->process, err) < 0)
         return -1;
@@ -315,20 +317,30 @@ static int reply_wait(struct conversation *talk, struct error *err)
 {
     struct pollfd fds[] = {{.fd = talk->client->fd, .events = POLLIN},
                            {.fd = talk->client->pidfd, .events = POLLIN}};
-    uint64_t deadline = io_now_ms() + ANSWER_MS;
+    uint64_t deadline = io_now_ms() + ANSWER_MS, last = io_now_ms();
 
     while (!talk->ended) {
         uint64_t now = io_now_ms();
+        int wait = talk->answered ? -1 : (int)(deadline - now);
         int got;
 
         if (!talk->answered && now >= deadline) {
             explain_silence(talk->client, err);
             return -1;
         }
-        if (poll(fds, 2, talk->answered ? -1 : (int)(deadline - now)) < 0 && errno != EINTR) {
+        if (talk->client->leaves && (wait < 0 || wait > QUIET_MS))
+            wait = QUIET_MS;
+        if (poll(fds, 2, wait) < 0 && errno != EINTR) {
             error_set_errno(err, ERROR_REFUSED, errno, "poll");
             return -1;
         }
+        if (!fds[0].revents && !fds[1].revents && talk->client->leaves &&
+            talk->client->leaves(talk->client, io_now_ms() - last)) {
+            talk->client->left = true;
+            return 0;
+        }
+        if (fds[0].revents)
+            last = io_now_ms();
         got = input_read(talk, err);
         if (got < 0)
             return -1;

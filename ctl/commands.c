@@ -10,7 +10,7 @@ static int ask(const struct command *command, pid_t pid, const struct command_op
                struct values *values, struct error *err)
 {
     struct protocol_request request = {.action = command->action, .timeout_ms = options->timeout_ms};
-    struct client client;
+    struct client client = {.fd = -1};
     int result;
 
     result = client_connect(&client, pid, err);

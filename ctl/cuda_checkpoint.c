@@ -20,6 +20,7 @@
 #include "protocol.h"
 
 #define TOOL_NAME "cuda-checkpoint"
+#define QUIET_MS  3000
 
 /* What the driver says in these cases. */
 #define TEXT_NO_PROCESS "OS call failed or operation not supported on this OS"
@@ -273,10 +274,28 @@ static int say_error(const struct wish *wish, struct error *err)
 
 /* ---- a process under our library */
 
+/*
+ * CRIU lets only the control thread run while it asks for a restore. If another thread was frozen within malloc or dlopen,
+ * whose locks a restore needs, nothing goes on until all threads run again: and that would be never, if CRIU waited for
+ * us. So we don't insist. The requests wait in the process, in their order, and its CUDA calls wait for them.
+ */
+static bool leave(const struct client *client, uint64_t quiet_ms)
+{
+    static uint64_t ticks_at_first;
+    pid_t pid = client->process.pid;
+    uint64_t ticks = 0;
+    bool waits = cuda_process_waits_for_frozen(pid, cuda_process_control_thread(pid), &ticks);
+
+    if (quiet_ms < QUIET_MS / 2)
+        ticks_at_first = ticks;
+    /* Somebody who works, copying for instance, may be waited for with the same system call. */
+    return waits && quiet_ms >= QUIET_MS && ticks <= ticks_at_first + 1;
+}
+
 static int ask(const struct wish *wish, pid_t pid, struct values *values, struct error *err)
 {
     struct protocol_request request = {.action = wish->action};
-    struct client client;
+    struct client client = {.fd = -1};
     int result;
 
     if (wish->operation == GET_STATE)
@@ -287,9 +306,15 @@ static int ask(const struct wish *wish, pid_t pid, struct values *values, struct
         request.timeout_ms = wish->timeout_ms;
         request.deep = true;
     }
+    if (request.action == ACTION_RESTORE || request.action == ACTION_UNLOCK)
+        client.leaves = leave;
     result = client_connect(&client, pid, err);
     if (result == 0)
         result = client_ask(&client, &request, values, err);
+    if (client.left)
+        fprintf(stderr,
+                TOOL_NAME ": the %s of process %d waits for one of its frozen threads: it will be done when they run\n",
+                protocol_action_names[request.action], (int)pid);
     client_close(&client);
     return result;
 }

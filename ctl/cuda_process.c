@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "cleanup.h"
@@ -67,9 +68,40 @@ pid_t cuda_process_control_thread(pid_t pid)
     const struct process process = {.pid = pid};
     int tid;
 
-    /* Nobody else's threads are called so; the few names are read sooner than the long list of mappings. */
+    /*
+     * Nobody else's threads are called so, but those that it makes itself, the driver's after a resume, which come later in
+     * the list. The few names are read sooner than the long list of mappings.
+     */
     tid = find_entry(pid, "task", is_control_thread);
     return tid > 0 && process_has_library(&process) != 0 ? (pid_t)tid : 0;
+}
+
+static bool is_frozen(int folder, const char *name)
+{
+    char path[64], text[512];
+    const char *end;
+
+    snprintf(path, sizeof(path), "/proc/self/fd/%d/%.16s/stat", folder, name);
+    if (io_read_file(path, text, sizeof(text)) < 0)
+        return false;
+    end = strrchr(text, ')'); /* of the name, which may have anything in it */
+    return end && !strncmp(end, ") t", 3);
+}
+
+bool cuda_process_waits_for_frozen(pid_t pid, pid_t tid, uint64_t *ticks)
+{
+    char path[64], text[1024];
+    unsigned long user, system;
+    const char *end;
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    if (io_read_file(path, text, sizeof(text)) < 0 || !(end = strrchr(text, ')')) ||
+        sscanf(end, ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &system) != 2)
+        return false;
+    *ticks = user + system;
+    snprintf(path, sizeof(path), "/proc/%d/task/%d/syscall", (int)pid, (int)tid);
+    return io_read_file(path, text, sizeof(text)) > 0 && atoi(text) == SYS_futex &&
+           find_entry(pid, "task", is_frozen) > 0;
 }
 
 bool cuda_process_uses_device(pid_t pid)

@@ -22,7 +22,7 @@ static int ask(pid_t pid, enum protocol_action action, uint64_t timeout_ms, stru
                struct error *err)
 {
     struct protocol_request request = {.action = action, .timeout_ms = timeout_ms};
-    struct client client;
+    struct client client = {.fd = -1};
     int result = client_connect(&client, pid, err);
 
     if (result == 0)

@@ -48,6 +48,21 @@ static struct {
     uint64_t sent_at, served_at, last_done; /* ms, ms; what the last progress line said */
 } running;
 
+/*
+ * An unlock that was asked for while the restore before it is under way: it is next. Whoever asks need not stay: CRIU's
+ * CUDA plugin, with all threads frozen but this one, can't wait where this one waits for another.
+ */
+static struct {
+    struct control_peer *peer; /* NULL: none */
+    struct protocol_request request;
+} next;
+
+/* Is its request, complete, waiting for its turn or being carried out? */
+static bool is_engaged(const struct control_peer *peer)
+{
+    return peer == running.peer || peer == next.peer;
+}
+
 /* ---- answers */
 
 static void answer(struct control_peer *peer, const struct protocol_request *request)
@@ -95,6 +110,11 @@ static void request_handle(struct control_peer *peer)
         answer(peer, &request);
         return;
     }
+    if (running.peer && running.request.action == ACTION_RESTORE && request.action == ACTION_UNLOCK && !next.peer) {
+        next.peer = peer;
+        next.request = request;
+        return;
+    }
     if (running.peer) {
         const char *name = protocol_action_names[running.request.action];
 
@@ -129,6 +149,9 @@ static void action_run(void)
     control_reply_value(&reply, "state", "%s", control_action_state(actions));
     control_reply_end(&reply, &err);
     memset(&running, 0, sizeof(running));
+    running.peer = next.peer;
+    running.request = next.request;
+    memset(&next, 0, sizeof(next));
 }
 
 /* ---- connections */
@@ -146,7 +169,7 @@ static void refuse(int fd, const struct error *err)
 static struct control_peer *peer_free(void)
 {
     for (int i = 0; i < PEERS; i++) {
-        if (peers[i].fd < 0 && &peers[i] != running.peer)
+        if (peers[i].fd < 0 && !is_engaged(&peers[i]))
             return &peers[i];
     }
     return NULL;
@@ -211,13 +234,13 @@ static void peers_accept(void)
  */
 static int wait_ms(uint64_t now)
 {
-    uint64_t next = now + LISTENER_CHECK_MS;
+    uint64_t soonest = now + LISTENER_CHECK_MS;
 
     for (int i = 0; i < PEERS; i++) {
-        if (peers[i].fd >= 0 && &peers[i] != running.peer && peers[i].deadline < next)
-            next = peers[i].deadline;
+        if (peers[i].fd >= 0 && !is_engaged(&peers[i]) && peers[i].deadline < soonest)
+            soonest = peers[i].deadline;
     }
-    return next <= now ? 0 : (int)(next - now);
+    return soonest <= now ? 0 : (int)(soonest - now);
 }
 
 /* One look at the listener and at all peers but that of a running action. */
@@ -227,7 +250,7 @@ static void serve(bool wait)
     uint64_t now = io_now_ms();
 
     for (int i = 0; i < PEERS; i++)
-        fds[i] = (struct pollfd){.fd = &peers[i] == running.peer ? -1 : peers[i].fd, .events = POLLIN};
+        fds[i] = (struct pollfd){.fd = is_engaged(&peers[i]) ? -1 : peers[i].fd, .events = POLLIN};
     fds[PEERS] = (struct pollfd){.fd = accept_after > now ? -1 : listener.fd, .events = POLLIN};
     if (poll(fds, PEERS + 1, wait ? wait_ms(now) : 0) < 0) {
         /* For instance a tiny RLIMIT_NOFILE: it would fail again at once, for ever. */
@@ -241,7 +264,7 @@ static void serve(bool wait)
             continue;
         if (fds[i].revents)
             peer_serve(&peers[i]);
-        if (peers[i].fd >= 0 && &peers[i] != running.peer && peers[i].deadline <= now)
+        if (peers[i].fd >= 0 && !is_engaged(&peers[i]) && peers[i].deadline <= now)
             control_peer_drop(&peers[i]);
     }
     if (accept_after > now)
@@ -260,7 +283,7 @@ static void *thread_main(void *arg)
     sem_post(&thread_ready);
     for (;;) {
         serve(true);
-        if (running.peer)
+        while (running.peer)
             action_run();
     }
     return NULL;
@@ -372,6 +395,7 @@ void control_after_fork_in_child(void)
     for (int i = 0; i < PEERS; i++)
         control_peer_drop(&peers[i]);
     memset(&running, 0, sizeof(running));
+    memset(&next, 0, sizeof(next));
     accept_after = 0;
     serving = false;
     __atomic_store_n(&thread_id, 0, __ATOMIC_RELEASE);

@@ -184,6 +184,20 @@ bool driver_heap_owns(const void *pointer)
     return heap_books && (uint64_t)pointer - DRIVER_HEAP_BASE < DRIVER_HEAP_SIZE;
 }
 
+bool driver_heap_block_of(const void *inside, struct heap_place *block)
+{
+    uint64_t start;
+    struct block_info info;
+
+    if (!driver_heap_owns(inside))
+        return false;
+    start = in_small_part((uint64_t)inside) ? span_start_of((uint64_t)inside) : large_start_of((uint64_t)inside);
+    if (!block_find((void *)start, &info) || (uint64_t)inside - start >= info.size)
+        return false;
+    *block = (struct heap_place){start, info.size};
+    return true;
+}
+
 size_t driver_heap_block_size(const void *pointer)
 {
     struct block_info info;

@@ -51,6 +51,9 @@ bool driver_heap_owns(const void *pointer);         /* any address in the region
 size_t driver_heap_block_size(const void *pointer); /* as asked for; 0 if no live block starts there */
 size_t driver_heap_capacity(const void *pointer);   /* what it can grow to in place; 0 likewise */
 
+/* The live block that an address lies in: its start and its size as asked for. False if there is none. */
+bool driver_heap_block_of(const void *inside, struct heap_place *block);
+
 /*
  * Every allocation gets a number of its own, never used again in the life of the process. 0 if no live block
  * starts at the address. A record whose block has another number by now knows that its block is gone.

@@ -326,6 +326,21 @@ bool large_unreserve(uint64_t address)
     return extent;
 }
 
+/* Only the ends of an extent are entered: the nearest entry at or before the page is of its extent. */
+uint64_t large_start_of(uint64_t inside)
+{
+    uint64_t page = (inside - LARGE_BASE) / HEAP_PAGE, start = 0;
+    const struct extent *extent = NULL;
+
+    pthread_mutex_lock(&heap_large_lock);
+    for (uint64_t at = page + 1; at-- && !extent;)
+        extent = heap_books->pages[at];
+    if (extent)
+        start = LARGE_BASE + extent->page * HEAP_PAGE;
+    pthread_mutex_unlock(&heap_large_lock);
+    return start;
+}
+
 bool large_info(uint64_t address, struct block_info *info)
 {
     struct extent *extent;

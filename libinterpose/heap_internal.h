@@ -130,6 +130,7 @@ bool span_alloc_at(uint64_t address, uint64_t size);
 bool span_free(uint64_t address);
 bool span_unreserve(uint64_t address);
 bool span_info(uint64_t address, struct block_info *info);
+uint64_t span_start_of(uint64_t inside); /* where a block that the address lies in would start */
 bool span_resize(uint64_t address, uint64_t size); /* in place */
 
 /* heap_extent.c: the same for the large part; large_start takes all places at once and skips the small ones.
@@ -140,6 +141,7 @@ bool large_alloc_at(uint64_t address, uint64_t size);
 bool large_free(uint64_t address);
 bool large_unreserve(uint64_t address);
 bool large_info(uint64_t address, struct block_info *info);
+uint64_t large_start_of(uint64_t inside);
 bool large_resize(uint64_t address, uint64_t size);
 
 #endif

@@ -256,6 +256,13 @@ bool span_unreserve(uint64_t address)
     return done;
 }
 
+uint64_t span_start_of(uint64_t inside)
+{
+    uint64_t offset = (inside - DRIVER_HEAP_BASE) % SPAN_SIZE;
+
+    return inside - offset % class_size((uint32_t)((inside - DRIVER_HEAP_BASE) / CLASS_BYTES));
+}
+
 bool span_info(uint64_t address, struct block_info *info)
 {
     struct slot_place place;

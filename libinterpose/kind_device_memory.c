@@ -9,6 +9,7 @@
 #include "device_memory.h"
 #include "driver_api.h"
 #include "fault.h"
+#include "placement.h"
 #include "stream_memory.h"
 #include "tracked.h"
 #include "unsaveable.h"
@@ -31,11 +32,14 @@ static CUresult reserve_at(uint64_t address, uint64_t size)
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+static bool map_due; /* there may be more to map than there was */
+
 static CUresult replay_range(struct record *record, uint64_t *handle)
 {
     struct range *range = container_of(record, struct range, record);
 
     *handle = record->handle;
+    map_due = true;
     return reserve_at(range->address, range->size);
 }
 
@@ -369,6 +373,8 @@ static int map_chunk(struct device_chunk *chunk, void *arg)
 
     if (fault_here(FAULT_map_memory, collection->err))
         return -1;
+    if (chunk->handle) /* early */
+        return add_range(collection, chunk);
     result = op_map(chunk->device, chunk->address, chunk->size, &chunk->handle);
     if (result != CUDA_SUCCESS) {
         error_set(collection->err, result == CUDA_ERROR_OUT_OF_MEMORY ? ERROR_MEMORY : ERROR_REFUSED,
@@ -398,6 +404,23 @@ int device_memory_save(struct copy_range **ranges, size_t *count, struct error *
 int device_memory_map(struct copy_range **ranges, size_t *count, struct error *err)
 {
     return each_chunk(map_chunk, ranges, count, err);
+}
+
+static int map_chunk_early(struct device_chunk *chunk, void *unused)
+{
+    if (!chunk->handle && op_map(chunk->device, chunk->address, chunk->size, &chunk->handle) != CUDA_SUCCESS)
+        chunk->handle = 0;
+    return 0;
+}
+
+void device_memory_map_early(void)
+{
+    if (!map_due)
+        return;
+    map_due = false;
+    placement_pause();
+    device_memory_each_chunk(map_chunk_early, NULL);
+    placement_resume();
 }
 
 static int release_copy(struct device_chunk *chunk, void *arg)

@@ -38,7 +38,7 @@ static CUresult undo(struct record *record, uint64_t handle)
     return driver.cuEventDestroy_v2((CUevent)handle);
 }
 
-static const struct record_kind event_kind = {.name = "event", .replay = replay, .undo = undo, .warm_up = true};
+const struct record_kind event_kind = {.name = "event", .replay = replay, .undo = undo, .warm_up = true};
 
 CUresult track_cuEventCreate(CUevent *phEvent, unsigned int Flags)
 {

@@ -24,16 +24,21 @@ static bool is_kernel(const struct record *use, CUfunction function)
     return use->owner ? use->owner->kind == &kernel_kind : !journal_find(&function_kind, (uint64_t)function);
 }
 
+static CUresult load(CUfunction function, bool of_kernel)
+{
+    CUfunction in_context;
+
+    if (of_kernel && driver.cuKernelGetFunction(&in_context, (CUkernel)function) == CUDA_SUCCESS)
+        function = in_context;
+    return driver.cuFuncLoad(function);
+}
+
 static CUresult replay(struct record *record, uint64_t *handle)
 {
     const struct first_use *one = container_of(record, struct first_use, record);
-    CUfunction function = (CUfunction)journal_object(record, (uint64_t)one->function), of_kernel;
-    CUresult result;
+    CUfunction function = (CUfunction)journal_object(record, (uint64_t)one->function);
+    CUresult result = load(function, is_kernel(record, function));
 
-    if (is_kernel(record, function) &&
-        driver.cuKernelGetFunction(&of_kernel, (CUkernel)function) == CUDA_SUCCESS)
-        function = of_kernel;
-    result = driver.cuFuncLoad(function);
     *handle = record->handle;
     /* A driver before 12.4 has no cuFuncLoad, and no other way to load without a launch. */
     return result == CUDA_ERROR_NOT_FOUND && !driver_api_has(ROW_cuFuncLoad) ? CUDA_SUCCESS : result;
@@ -155,6 +160,54 @@ CUresult track_cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launchPa
 CUresult track_cuFuncLoad(CUfunction function)
 {
     LAUNCH(function, driver.cuFuncLoad(function));
+}
+
+/* ---- for graphs: their kernels are loaded when a graph is instantiated */
+
+void function_used(CUfunction function)
+{
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+
+    if (used_set_has(use_key(function)))
+        return;
+    /* Loading waits for the device, which another thread's capture could forbid. */
+    driver.cuThreadExchangeStreamCaptureMode(&mode);
+    journal_note();
+    if (load(function, !journal_find(&function_kind, (uint64_t)function)) == CUDA_SUCCESS)
+        keep_first_use(function);
+    else
+        journal_discard(CUDA_SUCCESS); /* the instantiation says what is wrong */
+    driver.cuThreadExchangeStreamCaptureMode(&mode);
+}
+
+bool function_is_known(CUfunction function)
+{
+    return find_code(function);
+}
+
+struct search {
+    CUfunction function;
+    CUkernel kernel;
+};
+
+static int is_kernel_of(struct record *record, void *arg)
+{
+    struct search *search = arg;
+    CUfunction function;
+
+    /* Only what was launched has a function already: the question must not make one. */
+    if (used_set_has(use_key((CUfunction)record->handle)) &&
+        driver.cuKernelGetFunction(&function, (CUkernel)record->handle) == CUDA_SUCCESS && function == search->function)
+        search->kernel = (CUkernel)record->handle;
+    return search->kernel != NULL;
+}
+
+CUkernel kernel_of_function(CUfunction function)
+{
+    struct search search = {.function = function};
+
+    journal_each(&kernel_kind, is_kernel_of, &search);
+    return search.kernel;
 }
 
 /* ---- when code goes: a new function may get the same handle */

@@ -304,7 +304,7 @@ static CUresult after_end(CUresult result, CUstream stream, bool capturing, CUgr
     if (!capturing)
         capture_ended(stream);
     if (result == CUDA_SUCCESS && graph && *graph)
-        unsaveable_note("cuStreamEndCapture: graphs are not supported yet");
+        graph_captured(*graph);
     return result;
 }
 

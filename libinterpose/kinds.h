@@ -73,12 +73,23 @@ CUresult drain_poll(void);
 void drain_end(void);
 
 /* ---- kind_event.c */
+extern const struct record_kind event_kind;
 int event_save(struct error *err);
+
+/* ---- kind_graph.c, kind_graph_exec.c */
+/* A capture has ended with a graph. */
+void graph_captured(CUgraph graph);
+/* Describes all graphs; ERROR_UNSAVEABLE if one can't be saved. Before journal_places. */
+int graph_save(struct error *err);
 
 /* ---- kind_module.c, kind_library.c, kind_function.c */
 extern const struct record_kind module_kind, library_kind, kernel_kind, function_kind;
-/* A function or kernel is launched for the first time in this context. */
+/* A function or kernel is going to be launched in this context by other means than a launch: loads it. */
 void function_used(CUfunction function);
+/* Whether it is a handle of a function or kernel that the program looked up. */
+bool function_is_known(CUfunction function);
+/* The kernel that a function belongs to in the current context, if it was launched; NULL if none is. */
+CUkernel kernel_of_function(CUfunction function);
 
 /* ---- kind_variable.c: contents of module variables */
 /* Finds every variable of every loaded module: address, size and host memory, as copy ranges (malloc'd array). */
@@ -95,6 +106,11 @@ extern const struct device_memory_ops device_memory_driver_ops;
 int device_memory_save(struct copy_range **ranges, size_t *count, struct error *err);
 /* Physical memory behind every chunk again; ranges to copy in. */
 int device_memory_map(struct copy_range **ranges, size_t *count, struct error *err);
+/*
+ * For records whose replay needs the memory to be there: all that can be mapped already. What can't be is left
+ * to device_memory_map.
+ */
+void device_memory_map_early(void);
 /* The copies are not needed any more (or kept: CUDACKPT_KEEP_HOST). */
 void device_memory_release_copies(void);
 uint64_t device_memory_copy_bytes(void);

@@ -22,7 +22,7 @@
  * nothing behind.
  */
 struct noting {
-    uint32_t depth;
+    uint32_t depth, paused;
     bool failed; /* no memory for a note */
     struct heap_note *heap;
     struct map_place *maps;
@@ -142,6 +142,16 @@ void placement_discard(void)
 {
     if (self.depth && !--self.depth)
         noting_end();
+}
+
+void placement_pause(void)
+{
+    self.paused++;
+}
+
+void placement_resume(void)
+{
+    self.paused--;
 }
 
 void placement_free(struct placement *placement)
@@ -290,7 +300,7 @@ static uint64_t heap_wanted(uint64_t alignment, uint64_t size)
 
 uint64_t placement_map_wanted(size_t size)
 {
-    if (!self.from)
+    if (!self.from || self.paused)
         return 0;
     for (uint32_t i = 0; i < self.from->map_count; i++) {
         if (self.map_used[i] || self.from->maps[i].size != size)
@@ -305,12 +315,12 @@ uint64_t placement_map_wanted(size_t size)
 
 static void *take_block(size_t alignment, size_t size)
 {
-    uint64_t wanted = self.from ? heap_wanted(alignment, size) : 0;
+    uint64_t wanted = self.from && !self.paused ? heap_wanted(alignment, size) : 0;
     void *pointer = wanted ? driver_heap_alloc_at(wanted, size) : NULL;
 
     if (!pointer)
         pointer = alignment > 16 ? driver_heap_alloc_aligned(alignment, size) : driver_heap_alloc(size);
-    if (pointer && self.depth)
+    if (pointer && placement_is_noting())
         note_heap(pointer, size);
     return pointer;
 }
@@ -337,7 +347,7 @@ void *placement_heap_realloc(void *pointer, size_t size)
     if (!pointer)
         return take_block(16, size);
     /* Without notes, in place, or not a block: nothing to note. */
-    if (!self.depth || !size || !driver_heap_serial(pointer) || size <= driver_heap_capacity(pointer))
+    if (!placement_is_noting() || !size || !driver_heap_serial(pointer) || size <= driver_heap_capacity(pointer))
         return driver_heap_realloc(pointer, size);
     moved = take_block(16, size);
     if (!moved)
@@ -350,11 +360,11 @@ void *placement_heap_realloc(void *pointer, size_t size)
 
 void placement_map_got(uint64_t address, size_t size)
 {
-    if (self.depth)
+    if (placement_is_noting())
         note_map(address, size);
 }
 
 bool placement_is_noting(void)
 {
-    return self.depth > 0;
+    return self.depth > 0 && !self.paused;
 }

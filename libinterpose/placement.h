@@ -47,6 +47,13 @@ void placement_free(struct placement *placement);
 int placement_add(struct placement *to, const struct placement *notes);
 
 /*
+ * What this thread takes between the two is neither noted nor matched: things that a replay makes for itself
+ * and destroys again. Counts.
+ */
+void placement_pause(void);
+void placement_resume(void);
+
+/*
  * Notes whose block or reservation is gone get address 0: called for each record before the driver heap is
  * reset. A placement from before the last reset stays as it is: a restore that failed is tried again with the
  * places of the suspend, though nothing lies there now.

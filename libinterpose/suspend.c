@@ -272,8 +272,8 @@ int suspend_release(struct error *err)
 int suspend_checkpoint(bool *gone, struct error *err)
 {
     /* Everything that can fail comes first, while the driver is there and nothing is given up. */
-    if (!fault_here(FAULT_save_objects, err) && host_memory_check(err) == 0 && event_save(err) == 0 && copy_out(err) == 0 &&
-        note_addresses(err) == 0) {
+    if (!fault_here(FAULT_save_objects, err) && host_memory_check(err) == 0 && event_save(err) == 0 &&
+        graph_save(err) == 0 && copy_out(err) == 0 && note_addresses(err) == 0) {
         control_progress("release", 0, 0);
         *gone = true;
         return suspend_release(err);

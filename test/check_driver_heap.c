@@ -217,6 +217,31 @@ START_TEST(realloc_keeps_contents)
 }
 END_TEST
 
+START_TEST(a_block_is_found_by_what_lies_in_it)
+{
+    static const size_t sizes[] = {1, 16, 40, 3000, 32768, 100000, 5000000};
+    struct heap_place block;
+
+    for (int i = 0; i < 7; i++) {
+        char *start = driver_heap_alloc(sizes[i]);
+
+        driver_heap_alloc(sizes[i]); /* a neighbour */
+        for (int at = 0; at < 3; at++) {
+            ck_assert(driver_heap_block_of(start + (sizes[i] - 1) * (size_t)at / 2, &block));
+            ck_assert_uint_eq(block.address, (uint64_t)start);
+            ck_assert_uint_eq(block.size, sizes[i]);
+        }
+        if (sizes[i] != 16 && sizes[i] != 32768) /* else the neighbour begins there */
+            ck_assert(!driver_heap_block_of(start + sizes[i], &block));
+        driver_heap_free(start);
+        ck_assert(!driver_heap_block_of(start, &block));
+        ck_assert(!driver_heap_block_of(start + sizes[i] / 2, &block));
+    }
+    ck_assert(!driver_heap_block_of(&block, &block));
+    ck_assert(!driver_heap_block_of((void *)(DRIVER_HEAP_BASE + DRIVER_HEAP_SIZE - 1), &block));
+}
+END_TEST
+
 START_TEST(serials_are_never_used_again)
 {
     uint64_t last = 0;
@@ -507,6 +532,7 @@ int main(void)
     tcase_add_test(tests, full_class_goes_on_in_the_next);
     tcase_add_test(tests, wrong_frees_are_ignored);
     tcase_add_test(tests, realloc_keeps_contents);
+    tcase_add_test(tests, a_block_is_found_by_what_lies_in_it);
     tcase_add_test(tests, serials_are_never_used_again);
     tcase_add_test(tests, freed_memory_goes_back);
     tcase_add_test(tests, small_blocks_cost_little);

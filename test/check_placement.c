@@ -294,6 +294,39 @@ START_TEST(an_inner_begin_changes_nothing)
 }
 END_TEST
 
+START_TEST(a_pause_takes_nothing_of_it)
+{
+    struct placement placement, replayed;
+    void *first, *second;
+
+    placement_note();
+    first = placement_heap_alloc(40);
+    placement_pause();
+    placement_pause();
+    driver_heap_free(placement_heap_alloc(40));
+    placement_map_got(1ull << 32, 4096);
+    placement_resume();
+    ck_assert(!placement_is_noting());
+    placement_resume();
+    ck_assert(placement_is_noting());
+    second = placement_heap_alloc(40);
+    ck_assert_int_eq(placement_take(&placement), 0);
+    ck_assert_uint_eq(placement.heap_count, 2);
+    ck_assert_uint_eq(placement.map_count, 0);
+    restart(&placement);
+    placement_replay(&placement);
+    placement_pause();
+    ck_assert_ptr_ne(placement_heap_alloc(40), first);
+    placement_resume();
+    ck_assert_ptr_eq(placement_heap_alloc(40), first);
+    ck_assert_ptr_eq(placement_heap_alloc(40), second);
+    ck_assert_int_eq(placement_take(&replayed), 0);
+    ck_assert_uint_eq(replayed.heap_count, 2);
+    placement_free(&placement);
+    placement_free(&replayed);
+}
+END_TEST
+
 START_TEST(twenty_thousand_blocks)
 {
     struct placement placement, replayed;
@@ -368,6 +401,7 @@ int main(void)
     tcase_add_test(tests, maps_come_back);
     tcase_add_test(tests, reservations_that_are_gone_only_count);
     tcase_add_test(tests, an_inner_begin_changes_nothing);
+    tcase_add_test(tests, a_pause_takes_nothing_of_it);
     tcase_add_test(tests, twenty_thousand_blocks);
     tcase_add_test(tests, each_thread_has_its_own);
     suite_add_tcase(suite, tests);

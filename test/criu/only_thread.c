@@ -3,8 +3,8 @@
  * exception), as CRIU freezes them, and lets them go again. Ends as the command ends.
  */
 
-#include <ctype.h>
 #include <dirent.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/ptrace.h>
@@ -16,39 +16,61 @@
 static pid_t frozen[THREADS_MAX];
 static size_t count;
 
-static void freeze(pid_t tid)
+static bool is_frozen(pid_t tid)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (frozen[i] == tid)
+            return true;
+    }
+    return false;
+}
+
+/* False if the thread ends at this moment. */
+static bool freeze(pid_t tid)
 {
     int status;
 
-    if (count == THREADS_MAX || ptrace(PTRACE_SEIZE, tid, NULL, NULL) < 0 ||
-        ptrace(PTRACE_INTERRUPT, tid, NULL, NULL) < 0 || waitpid(tid, &status, __WALL) != tid ||
-        !WIFSTOPPED(status)) {
-        perror("only_thread: can't freeze a thread");
-        exit(125);
+    if (count < THREADS_MAX && ptrace(PTRACE_SEIZE, tid, NULL, NULL) == 0 &&
+        ptrace(PTRACE_INTERRUPT, tid, NULL, NULL) == 0 && waitpid(tid, &status, __WALL) == tid && WIFSTOPPED(status)) {
+        frozen[count++] = tid;
+        return true;
     }
-    frozen[count++] = tid;
+    return false;
+}
+
+/* One look at the threads; true if one was new. */
+static bool freeze_all(const char *directory, pid_t exception)
+{
+    const struct dirent *entry;
+    bool found = false;
+    DIR *tasks = opendir(directory);
+
+    while (tasks && (entry = readdir(tasks))) {
+        pid_t tid = atoi(entry->d_name);
+
+        if (tid > 0 && tid != exception && !is_frozen(tid))
+            found |= freeze(tid);
+    }
+    if (tasks)
+        closedir(tasks);
+    return found;
 }
 
 int main(int argc, char **argv)
 {
     char path[64];
-    const struct dirent *entry;
     pid_t child, exception;
-    DIR *tasks;
     int status;
 
     if (argc < 4)
         return 125;
     exception = atoi(argv[2]);
     snprintf(path, sizeof(path), "/proc/%d/task", atoi(argv[1]));
-    tasks = opendir(path);
-    if (!tasks)
+    /* A thread that was still running may have made another one meanwhile. */
+    while (freeze_all(path, exception))
+        ;
+    if (!count)
         return 125;
-    while ((entry = readdir(tasks))) {
-        if (isdigit((unsigned char)entry->d_name[0]) && atoi(entry->d_name) != exception)
-            freeze(atoi(entry->d_name));
-    }
-    closedir(tasks);
 
     child = fork();
     if (child == 0) {

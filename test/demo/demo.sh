@@ -75,9 +75,9 @@ ask() {
     echo >&"$packets"
 }
 
-# await SECONDS: sets number, or fails.
+# await SECONDS: sets number, or fails. A packet must be read at once: read would take one byte and lose the rest.
 await() {
-    read -r -t "$1" number <&"$packets"
+    number=$(timeout "$1" dd bs=64 count=1 status=none <&"$packets")
 }
 
 expect_number() {
@@ -114,8 +114,8 @@ say "It is alive, but a packet gets no answer now:"
 ask
 ! await 1 || fail "the server answered $number while it was suspended"
 kill -0 "$server" 2>/dev/null || fail "the server is gone"
-echo "  packet -> (nothing within a second; process $server is there," \
-    "its threads are $(cat /proc/"$server"/task/*/stat | sed 's/.*) \(.\).*/\1/' | sort | uniq -c | awk '{ printf "%s%s in state %s", NR > 1 ? ", " : "", $1, $2 }'))"
+states=$(cat /proc/"$server"/task/*/stat | sed 's/.*) \(.\).*/\1/' | sort -u | tr -d '\n')
+echo "  packet -> (nothing within a second; the process is there, its threads are in state $states)"
 
 say "It is resumed, and the packet that waits is answered, with the next number:"
 show "$tool" resume "$server"

@@ -71,6 +71,12 @@ CUresult capture_add(struct stream *stream, struct work *work)
         graph_add(capture->graph, node_type(work->kind), work, stream->capture_nodes, stream->capture_count);
     if (!node)
         return CUDA_ERROR_OUT_OF_MEMORY;
+    if (work->kind == WORK_GRAPH) {
+        node->child = graph_of_body(capture->thread, work->graph.body);
+        if (!node->child)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        node->child->embedded = true;
+    }
     return capture_nodes_copy(&stream->capture_nodes, &stream->capture_count, &node, 1);
 }
 

@@ -69,7 +69,7 @@ CUresult cuEventDestroy_v2(CUevent handle)
     return destroy(handle);
 }
 
-static CUresult record(struct stream *stream, CUevent handle)
+CUresult event_record(struct stream *stream, CUevent handle)
 {
     struct event *event = object_find(handle, OBJECT_EVENT);
     struct work work = {.kind = WORK_EVENT};
@@ -92,10 +92,10 @@ static CUresult record(struct stream *stream, CUevent handle)
     event->stamp->refs++;
     return stream_submit(stream, &work);
 }
-BOTH(cuEventRecord, record, (CUevent event, CUstream handle), (stream, event))
-BOTH(cuEventRecordWithFlags, record, (CUevent event, CUstream handle, unsigned int flags), (stream, event))
+BOTH(cuEventRecord, event_record, (CUevent event, CUstream handle), (stream, event))
+BOTH(cuEventRecordWithFlags, event_record, (CUevent event, CUstream handle, unsigned int flags), (stream, event))
 
-static CUresult wait_event(struct stream *stream, CUevent handle)
+CUresult event_wait(struct stream *stream, CUevent handle)
 {
     struct event *event = object_find(handle, OBJECT_EVENT);
 
@@ -109,7 +109,7 @@ static CUresult wait_event(struct stream *stream, CUevent handle)
         return CUDA_SUCCESS;
     return stream_wait_for(stream, event->stamp->timeline, event->stamp->count);
 }
-BOTH(cuStreamWaitEvent, wait_event, (CUstream handle, CUevent event, unsigned int flags), (stream, event))
+BOTH(cuStreamWaitEvent, event_wait, (CUstream handle, CUevent event, unsigned int flags), (stream, event))
 
 CUresult cuEventQuery(CUevent handle)
 {

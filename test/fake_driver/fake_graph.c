@@ -42,6 +42,8 @@ static void node_clear(struct graph_node *node)
     work_drop(&node->work);
     free(node->dependencies);
     free(node->parameter_pointers);
+    if (node->child)
+        graph_delete(node->child);
     memset(node, 0, sizeof(*node));
 }
 
@@ -146,7 +148,7 @@ CUresult cuGraphDestroy(CUgraph handle)
     CALL(cuGraphDestroy, NEEDS_INIT);
     struct graph *graph = object_find(handle, OBJECT_GRAPH);
 
-    if (!graph)
+    if (!graph || graph->embedded)
         return CUDA_ERROR_INVALID_VALUE;
     graph_delete(graph);
     return CUDA_SUCCESS;
@@ -263,8 +265,6 @@ static CUresult get_edges(CUgraph handle, CUgraphNode *from, CUgraphNode *to, si
     return CUDA_SUCCESS;
 }
 
-enum { EDGE_SIZE = 8 }; /* of CUgraphEdgeData: zeros here */
-
 CUresult cuGraphGetEdges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, size_t *count)
 {
     CALL(cuGraphGetEdges, NEEDS_INIT);
@@ -278,7 +278,7 @@ CUresult cuGraphGetEdges_v2(CUgraph graph, CUgraphNode *from, CUgraphNode *to, C
     CUresult result = get_edges(graph, from, to, count);
 
     if (result == CUDA_SUCCESS && data && from)
-        memset(data, 0, *count * EDGE_SIZE);
+        memset(data, 0, *count * sizeof(*data)); /* no special edges here */
     return result;
 }
 
@@ -319,7 +319,7 @@ CUresult cuGraphNodeGetDependencies_v2(CUgraphNode node, CUgraphNode *dependenci
     CUresult result = get_dependencies(node, dependencies, count);
 
     if (result == CUDA_SUCCESS && data && dependencies)
-        memset(data, 0, *count * EDGE_SIZE);
+        memset(data, 0, *count * sizeof(*data));
     return result;
 }
 
@@ -358,4 +358,40 @@ CUresult cuGraphAddDependencies_v2(CUgraph graph, const CUgraphNode *from, const
 {
     CALL(cuGraphAddDependencies_v2, NEEDS_INIT);
     return add_dependencies(graph, from, to, count);
+}
+
+static CUresult remove_dependencies(CUgraph handle, const CUgraphNode *from, const CUgraphNode *to, size_t count)
+{
+    struct graph *graph = object_find(handle, OBJECT_GRAPH);
+
+    if (!graph)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < count; i++) {
+        struct graph_node *target = object_find(to[i], OBJECT_NODE);
+        size_t j = 0;
+
+        if (!target || target->graph != graph)
+            return CUDA_ERROR_INVALID_VALUE;
+        while (j < target->dependency_count && (CUgraphNode)target->dependencies[j] != from[i])
+            j++;
+        if (j == target->dependency_count)
+            return CUDA_ERROR_INVALID_VALUE;
+        target->dependency_count--;
+        memmove(&target->dependencies[j], &target->dependencies[j + 1],
+                (target->dependency_count - j) * sizeof(*target->dependencies));
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphRemoveDependencies(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, size_t count)
+{
+    CALL(cuGraphRemoveDependencies, NEEDS_INIT);
+    return remove_dependencies(graph, from, to, count);
+}
+
+CUresult cuGraphRemoveDependencies_v2(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to,
+                                      const CUgraphEdgeData *data, size_t count)
+{
+    CALL(cuGraphRemoveDependencies_v2, NEEDS_INIT);
+    return remove_dependencies(graph, from, to, count);
 }

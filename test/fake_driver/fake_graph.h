@@ -15,12 +15,16 @@ struct graph_node {
     size_t dependency_count;
     CUlaunchAttributeValue attributes[18];
     void **parameter_pointers; /* what cuGraphKernelNodeGetParams hands out */
+    CUevent event;                   /* of an event node */
+    struct graph *child;             /* of a child graph node */
+    const struct graph_node *origin; /* of a clone: whose copy it is; only the address counts */
 };
 
 struct graph {
     enum object_kind kind;
     struct list slabs; /* of nodes */
     uint32_t created;
+    bool embedded;    /* a child graph, which its node owns */
     struct list node; /* in fake.graphs */
 };
 
@@ -33,7 +37,19 @@ void graph_body_get(struct graph_body *body);
 CUresult graph_body_run(struct context *context, struct graph_body *body,
                         struct thread *thread); /* no lock */
 
-enum { NODE_KERNEL = 0, NODE_COPY, NODE_SET, NODE_HOST, NODE_GRAPH, NODE_EMPTY };
+enum { NODE_KERNEL = 0, NODE_COPY, NODE_SET, NODE_HOST, NODE_GRAPH, NODE_EMPTY, NODE_WAIT, NODE_RECORD };
+
+/* Parameters of nodes as work. */
+CUresult copy_node_work(struct context *context, const CUDA_MEMCPY3D *from, struct work *work);
+CUresult set_node_work(const CUDA_MEMSET_NODE_PARAMS *from, struct work *work);
+CUresult host_node_work(const CUDA_HOST_NODE_PARAMS *from, struct work *work);
+
+/* A copy with its own nodes; NULL without memory. */
+struct graph *graph_clone(struct thread *self, const struct graph *original);
+/* A graph that does the same, for a launch that is captured. */
+struct graph *graph_of_body(struct thread *self, const struct graph_body *body);
+/* What is done when a graph is launched; NULL without memory. */
+struct graph_body *graph_body_of(const struct graph *graph);
 
 struct graph_node **graph_nodes(const struct graph *graph, size_t *count);
 /* Takes work over. */

@@ -190,17 +190,25 @@ CUresult cuGraphKernelNodeSetAttribute(CUgraphNode handle, CUkernelNodeAttrID at
 
 /* ---- copies */
 
+CUresult copy_node_work(struct context *context, const CUDA_MEMCPY3D *from, struct work *work)
+{
+    *work = (struct work){.kind = WORK_COPY};
+    if (!from || !context)
+        return CUDA_ERROR_INVALID_VALUE;
+    /* Addresses are looked at here, not when the graph runs. */
+    if ((from->srcMemoryType == CU_MEMORYTYPE_DEVICE && !pages_accessible(NULL, from->srcDevice, 1)) ||
+        (from->dstMemoryType == CU_MEMORYTYPE_DEVICE && !pages_accessible(NULL, from->dstDevice, 1)))
+        return CUDA_ERROR_INVALID_VALUE;
+    return copy_from_3d(context, from, &work->copy);
+}
+
 CUresult cuGraphAddMemcpyNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
                               const CUDA_MEMCPY3D *from, CUcontext handle)
 {
     CALL(cuGraphAddMemcpyNode, NEEDS_INIT);
-    struct context *owner = handle ? context_find(handle) : context;
-    struct work work = {.kind = WORK_COPY};
-    CUresult result;
+    struct work work;
+    CUresult result = copy_node_work(handle ? context_find(handle) : context, from, &work);
 
-    if (!from || !owner)
-        return CUDA_ERROR_INVALID_VALUE;
-    result = copy_from_3d(owner, from, &work.copy);
     return result == CUDA_SUCCESS ? graph_add_checked(node, graph, NODE_COPY, &work, dependencies, count)
                                   : result;
 }
@@ -233,21 +241,30 @@ CUresult cuGraphMemcpyNodeGetParams(CUgraphNode handle, CUDA_MEMCPY3D *params)
 
 /* ---- memory set to a value */
 
+CUresult set_node_work(const CUDA_MEMSET_NODE_PARAMS *from, struct work *work)
+{
+    *work = (struct work){.kind = WORK_SET};
+    if (!from || (from->elementSize != 1 && from->elementSize != 2 && from->elementSize != 4) ||
+        !pages_accessible(NULL, from->dst, 1))
+        return CUDA_ERROR_INVALID_VALUE;
+    work->set = (struct set_work){.target = from->dst,
+                                  .pitch = from->pitch,
+                                  .width = from->width,
+                                  .height = from->height,
+                                  .element = from->elementSize,
+                                  .value = from->value};
+    return CUDA_SUCCESS;
+}
+
 CUresult cuGraphAddMemsetNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
                               const CUDA_MEMSET_NODE_PARAMS *from, CUcontext handle)
 {
     CALL(cuGraphAddMemsetNode, NEEDS_INIT);
-    struct work work = {.kind = WORK_SET};
+    struct work work;
+    CUresult result = set_node_work(from, &work);
 
-    if (!from || (from->elementSize != 1 && from->elementSize != 2 && from->elementSize != 4))
-        return CUDA_ERROR_INVALID_VALUE;
-    work.set = (struct set_work){.target = from->dst,
-                                 .pitch = from->pitch,
-                                 .width = from->width,
-                                 .height = from->height,
-                                 .element = from->elementSize,
-                                 .value = from->value};
-    return graph_add_checked(node, graph, NODE_SET, &work, dependencies, count);
+    return result == CUDA_SUCCESS ? graph_add_checked(node, graph, NODE_SET, &work, dependencies, count)
+                                  : result;
 }
 
 CUresult cuGraphMemsetNodeGetParams(CUgraphNode handle, CUDA_MEMSET_NODE_PARAMS *params)
@@ -270,17 +287,25 @@ CUresult cuGraphMemsetNodeGetParams(CUgraphNode handle, CUDA_MEMSET_NODE_PARAMS 
 
 /* ---- host functions, nothing */
 
+CUresult host_node_work(const CUDA_HOST_NODE_PARAMS *from, struct work *work)
+{
+    *work = (struct work){.kind = WORK_HOST};
+    if (!from || !from->fn)
+        return CUDA_ERROR_INVALID_VALUE;
+    work->host.function = from->fn;
+    work->host.argument = from->userData;
+    return CUDA_SUCCESS;
+}
+
 CUresult cuGraphAddHostNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
                             const CUDA_HOST_NODE_PARAMS *from)
 {
     CALL(cuGraphAddHostNode, NEEDS_INIT);
-    struct work work = {.kind = WORK_HOST};
+    struct work work;
+    CUresult result = host_node_work(from, &work);
 
-    if (!from || !from->fn)
-        return CUDA_ERROR_INVALID_VALUE;
-    work.host.function = from->fn;
-    work.host.argument = from->userData;
-    return graph_add_checked(node, graph, NODE_HOST, &work, dependencies, count);
+    return result == CUDA_SUCCESS ? graph_add_checked(node, graph, NODE_HOST, &work, dependencies, count)
+                                  : result;
 }
 
 CUresult cuGraphHostNodeGetParams(CUgraphNode handle, CUDA_HOST_NODE_PARAMS *params)

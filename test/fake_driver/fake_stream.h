@@ -37,6 +37,8 @@ struct stream *stream_find(struct thread *self, struct context *context, CUstrea
 CUresult stream_init(struct stream *stream, struct context *context, unsigned int flags, int priority);
 void stream_fini(struct stream *stream);
 void event_forget_capture(struct event *event);
+CUresult event_record(struct stream *stream, CUevent handle);
+CUresult event_wait(struct stream *stream, CUevent handle);
 /* Allocates what the first stream or event of a context needs. */
 CUresult context_first_use(struct context *context, bool *done, size_t handle_size);
 

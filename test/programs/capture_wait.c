@@ -1,5 +1,4 @@
 /* Stream captures begin and end all the time: a suspend waits for the end of one, and never breaks it. */
-// expect: suspend-exit=0,6
 
 #include "device.h"
 
