@@ -12,15 +12,17 @@ struct client {
     int fd;
     int pidfd; /* -1: the kernel has none */
     /*
-     * NULL, or asked every half second in which nothing arrives, with the milliseconds since something did. True: don't
-     * wait any longer. The request stays with the process, which carries it out when it can (left is set then).
+     * NULL, or asked every half second in which nothing arrives, with the milliseconds since something did.
+     * True: don't wait any longer. The request stays with the process, which carries it out when it can (left
+     * is set then).
      */
     bool (*leaves)(const struct client *client, uint64_t quiet_ms);
     bool left;
 };
 
 /*
- * Finds the process, its socket, and makes sure that it is that process who listens there. Leaves `leaves` as it is.
+ * Finds the process, its socket, and makes sure that it is that process who listens there. Leaves `leaves` as
+ * it is.
  */
 int client_connect(struct client *client, pid_t pid, struct error *err);
 

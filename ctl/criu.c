@@ -94,7 +94,8 @@ static void last_line_with(const char *path, const char *word, char *text, size_
 int criu_run(const char *verb, const char *directory, const char *const *fixed, char *const *more,
              struct error *err)
 {
-    const char *arguments[ARGUMENTS_MAX] = {criu_path(), verb, "--images-dir", directory, "--log-file", NULL, "-v4"};
+    const char *arguments[ARGUMENTS_MAX] = {criu_path(),  verb, "--images-dir", directory,
+                                            "--log-file", NULL, "-v4"};
     char log_name[32], log_path[PATH_MAX], output_path[PATH_MAX], cause[512];
     cleanup_fd int fd = -1;
     size_t count = 7;

@@ -1,6 +1,7 @@
 /*
- * The command line of NVIDIA's cuda-checkpoint, with its sentences and its two exit statuses, for scripts and for
- * CRIU's CUDA plugin. What our library knows beyond the driver's words goes to standard error, on a line of its own.
+ * The command line of NVIDIA's cuda-checkpoint, with its sentences and its two exit statuses, for scripts and
+ * for CRIU's CUDA plugin. What our library knows beyond the driver's words goes to standard error, on a line
+ * of its own.
  */
 #include "cuda_checkpoint.h"
 
@@ -55,7 +56,8 @@ static const struct option long_options[] = {
 
 /* CRIU's plugin reads 2047 bytes of it and looks for --action. */
 static const char help[] =
-    "cuda-checkpoint as cudackpt " CUDACKPT_VERSION " understands it: takes the CUDA state of a process off the GPU\n"
+    "cuda-checkpoint as cudackpt " CUDACKPT_VERSION
+    " understands it: takes the CUDA state of a process off the GPU\n"
     "and puts it back.\n"
     "\n"
     "Operations:\n"
@@ -119,7 +121,8 @@ static int operation_set(struct wish *wish, enum operation operation)
 
 static int action_set(struct wish *wish, const char *name)
 {
-    static const enum protocol_action steps[] = {ACTION_LOCK, ACTION_CHECKPOINT, ACTION_RESTORE, ACTION_UNLOCK};
+    static const enum protocol_action steps[] = {ACTION_LOCK, ACTION_CHECKPOINT, ACTION_RESTORE,
+                                                 ACTION_UNLOCK};
 
     for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
         if (!strcmp(name, protocol_action_names[steps[i]])) {
@@ -181,7 +184,8 @@ static int wish_parse(int argc, char **argv, struct wish *wish)
 {
     int option;
 
-    while (wish->operation != HELP && (option = getopt_long(argc, argv, "p:t:d:h", long_options, NULL)) != -1) {
+    while (wish->operation != HELP &&
+           (option = getopt_long(argc, argv, "p:t:d:h", long_options, NULL)) != -1) {
         if (option == OPTION_LAUNCH_JOB) {
             /* All that follows belongs to the program. */
             wish->program = argv + optind;
@@ -198,8 +202,8 @@ static int wish_parse(int argc, char **argv, struct wish *wish)
 }
 
 /*
- * 0: no device is exchanged, 1: at least one is (err says which), -1: this is no map. A UUID may be written with or
- * without "GPU-" in front.
+ * 0: no device is exchanged, 1: at least one is (err says which), -1: this is no map. A UUID may be written
+ * with or without "GPU-" in front.
  */
 static int device_map_check(const char *map, struct error *err)
 {
@@ -220,7 +224,8 @@ static int device_map_check(const char *map, struct error *err)
             new += strlen(prefix), new_length -= strlen(prefix);
         if (old_length != new_length || strncasecmp(old, new, new_length)) {
             error_set(err, ERROR_UNSAVEABLE,
-                      "the device map exchanges %.*s for %.*s: a program can only be put back on the device that it "
+                      "the device map exchanges %.*s for %.*s: a program can only be put back on the device "
+                      "that it "
                       "was taken off",
                       (int)old_length, old, (int)new_length, new);
             return 1;
@@ -275,9 +280,10 @@ static int say_error(const struct wish *wish, struct error *err)
 /* ---- a process under our library */
 
 /*
- * CRIU lets only the control thread run while it asks for a restore. If another thread was frozen within malloc or dlopen,
- * whose locks a restore needs, nothing goes on until all threads run again: and that would be never, if CRIU waited for
- * us. So we don't insist. The requests wait in the process, in their order, and its CUDA calls wait for them.
+ * CRIU lets only the control thread run while it asks for a restore. If another thread was frozen within
+ * malloc or dlopen, whose locks a restore needs, nothing goes on until all threads run again: and that would
+ * be never, if CRIU waited for us. So we don't insist. The requests wait in the process, in their order, and
+ * its CUDA calls wait for them.
  */
 static bool leave(const struct client *client, uint64_t quiet_ms)
 {
@@ -288,8 +294,9 @@ static bool leave(const struct client *client, uint64_t quiet_ms)
 
     if (quiet_ms < QUIET_MS / 2)
         ticks_at_first = ticks;
-    /* Somebody who works, copying for instance, may be waited for with the same system call. */
-    return waits && quiet_ms >= QUIET_MS && ticks <= ticks_at_first + 1;
+    /* Somebody who works may be waited for with the same system call; but work tells of its progress sooner
+     * or later. */
+    return waits && quiet_ms >= QUIET_MS && (ticks <= ticks_at_first + 1 || quiet_ms >= 3 * QUIET_MS);
 }
 
 static int ask(const struct wish *wish, pid_t pid, struct values *values, struct error *err)
@@ -313,7 +320,8 @@ static int ask(const struct wish *wish, pid_t pid, struct values *values, struct
         result = client_ask(&client, &request, values, err);
     if (client.left)
         fprintf(stderr,
-                TOOL_NAME ": the %s of process %d waits for one of its frozen threads: it will be done when they run\n",
+                TOOL_NAME
+                ": the %s of process %d waits for one of its frozen threads: it will be done when they run\n",
                 protocol_action_names[request.action], (int)pid);
     client_close(&client);
     return result;
@@ -339,7 +347,8 @@ static int say_result(const struct wish *wish, int result)
 {
     if (result == 0)
         return 0;
-    return say_failure(wish, result == DRIVER_CHECKPOINT_MISSING ? TEXT_NO_CUDA : driver_checkpoint_text(result));
+    return say_failure(wish,
+                       result == DRIVER_CHECKPOINT_MISSING ? TEXT_NO_CUDA : driver_checkpoint_text(result));
 }
 
 static int driver_steps(pid_t pid, enum driver_checkpoint_step first, enum driver_checkpoint_step second)
@@ -351,7 +360,8 @@ static int driver_steps(pid_t pid, enum driver_checkpoint_step first, enum drive
 
 static int run_with_driver(const struct wish *wish, pid_t pid)
 {
-    static const char *const names[] = {"running", "locked", "checkpointed", "failed", "checkpointing", "restoring"};
+    static const char *const names[] = {"running", "locked",        "checkpointed",
+                                        "failed",  "checkpointing", "restoring"};
     static const enum driver_checkpoint_step steps[] = {[ACTION_LOCK] = DRIVER_LOCK,
                                                         [ACTION_CHECKPOINT] = DRIVER_CHECKPOINT,
                                                         [ACTION_RESTORE] = DRIVER_RESTORE,
@@ -365,7 +375,8 @@ static int run_with_driver(const struct wish *wish, pid_t pid)
         return say_result(wish, result);
     }
     if (wish->operation == ACTION)
-        return say_result(wish, driver_checkpoint_step(steps[wish->action], pid, (unsigned int)wish->timeout_ms));
+        return say_result(wish,
+                          driver_checkpoint_step(steps[wish->action], pid, (unsigned int)wish->timeout_ms));
     result = driver_checkpoint_state(pid, &number);
     if (result)
         return say_result(wish, result);

@@ -69,8 +69,8 @@ pid_t cuda_process_control_thread(pid_t pid)
     int tid;
 
     /*
-     * Nobody else's threads are called so, but those that it makes itself, the driver's after a resume, which come later in
-     * the list. The few names are read sooner than the long list of mappings.
+     * Nobody else's threads are called so, but those that it makes itself, the driver's after a resume, which
+     * come later in the list. The few names are read sooner than the long list of mappings.
      */
     tid = find_entry(pid, "task", is_control_thread);
     return tid > 0 && process_has_library(&process) != 0 ? (pid_t)tid : 0;

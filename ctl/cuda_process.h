@@ -16,8 +16,8 @@ pid_t cuda_process_of(pid_t tid);
 pid_t cuda_process_control_thread(pid_t pid);
 
 /*
- * Does the thread wait for a lock while others of its process are frozen by a debugger, such as CRIU? ticks: processor
- * time of the whole process so far, in the kernel's unit.
+ * Does the thread wait for a lock while others of its process are frozen by a debugger, such as CRIU? ticks:
+ * processor time of the whole process so far, in the kernel's unit.
  */
 bool cuda_process_waits_for_frozen(pid_t pid, pid_t tid, uint64_t *ticks);
 

@@ -74,7 +74,8 @@ int driver_checkpoint_thread(pid_t pid, int *tid)
 
 const char *driver_checkpoint_text(int result)
 {
-    int (*describe)(int result, const char **text) = (int (*)(int, const char **))function("cuGetErrorString");
+    int (*describe)(int result, const char **text) =
+        (int (*)(int, const char **))function("cuGetErrorString");
     const char *text = NULL;
 
     if (!describe || describe(result, &text) != 0 || !text)

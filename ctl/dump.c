@@ -67,7 +67,8 @@ static void children_add(pid_t pid, const char *tid, pid_t *list, size_t *count)
     }
 }
 
-/* Lists pid and its descendants, parents first. Some may come and go meanwhile: CRIU looks again, with all frozen. */
+/* Lists pid and its descendants, parents first. Some may come and go meanwhile: CRIU looks again, with all
+ * frozen. */
 static size_t tree_list(pid_t pid, pid_t list[MANIFEST_PROCESSES])
 {
     size_t count = 1;
@@ -102,7 +103,8 @@ static int directory_prepare(const char *directory, struct error *err)
     }
     snprintf(path, sizeof(path), "%s/" MANIFEST_NAME, directory);
     if (access(path, F_OK) == 0) {
-        error_set(err, ERROR_REFUSED, "%s holds a dump already: give another directory, or remove it", directory);
+        error_set(err, ERROR_REFUSED, "%s holds a dump already: give another directory, or remove it",
+                  directory);
         return -1;
     }
     return 0;
@@ -172,8 +174,9 @@ static int resume_tree(const struct manifest *manifest, struct error *err)
         /* CRIU's CUDA plugin, where there is one, resumes by itself. */
         if (ask(pid, ACTION_STATE, 0, &values, &own) < 0 ||
             (!has_state(&values, "running") && ask(pid, ACTION_RESUME, 0, &values, &own) < 0)) {
-            error_set(err, own.code, "process %d is there but still suspended: %.700s; try cudackpt-ctl resume %d",
-                      (int)pid, own.text, (int)pid);
+            error_set(err, own.code,
+                      "process %d is there but still suspended: %.700s; try cudackpt-ctl resume %d", (int)pid,
+                      own.text, (int)pid);
             result = -1;
         }
         values_free(&values);

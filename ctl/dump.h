@@ -1,8 +1,8 @@
 #ifndef CUDACKPT_DUMP_H
 #define CUDACKPT_DUMP_H
 /*
- * Programs into files and back, with CRIU: `cudackpt-ctl dump` and `cudackpt-ctl restore -D`. The criu to use is
- * $CUDACKPT_CRIU, or the one in PATH.
+ * Programs into files and back, with CRIU: `cudackpt-ctl dump` and `cudackpt-ctl restore -D`. The criu to use
+ * is $CUDACKPT_CRIU, or the one in PATH.
  */
 
 #include <stdbool.h>
@@ -19,8 +19,8 @@ struct dump_options {
 };
 
 /*
- * Suspends the process and its descendants that use CUDA and dumps the whole tree. The processes end, or run on with
- * leave_running. If it fails, they run on as well.
+ * Suspends the process and its descendants that use CUDA and dumps the whole tree. The processes end, or run
+ * on with leave_running. If it fails, they run on as well.
  */
 int dump_run(pid_t pid, const struct dump_options *options, struct error *err);
 

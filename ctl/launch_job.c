@@ -44,7 +44,8 @@ static int preload(struct error *err)
     if (find_library(path, err) < 0)
         return -1;
     if (strpbrk(path, " :")) {
-        error_set(err, ERROR_REFUSED, "%s can't be preloaded: its path has a blank or a colon; move it", path);
+        error_set(err, ERROR_REFUSED, "%s can't be preloaded: its path has a blank or a colon; move it",
+                  path);
         return -1;
     }
     if (asprintf(&list, "%s%s%s", path, others && *others ? ":" : "", others ? others : "") < 0) {
@@ -59,8 +60,8 @@ static int preload(struct error *err)
 }
 
 /*
- * The file stays: the job's processes may be dumped, and restored when nobody remembers the job. mkstemp takes no
- * name that exists, and a name that a job had exists as long as nobody cleans the directory.
+ * The file stays: the job's processes may be dumped, and restored when nobody remembers the job. mkstemp
+ * takes no name that exists, and a name that a job had exists as long as nobody cleans the directory.
  */
 static int make_job_file(struct error *err)
 {

@@ -62,8 +62,8 @@ static void print_help(void)
         "Takes a CUDA program that runs under libcudackpt.so off the GPU and puts it back.\n\nCommands:\n");
     for (size_t i = 0; i < command_count; i++)
         printf("  %-11s %s\n", commands[i].name, commands[i].summary);
-    printf("  %-11s %s\n  %-11s %s\n", "dump", "suspend a program and save it in files, with CRIU", "restore -D",
-           "bring a program back from files");
+    printf("  %-11s %s\n  %-11s %s\n", "dump", "suspend a program and save it in files, with CRIU",
+           "restore -D", "bring a program back from files");
     printf("\nOptions:\n%s\n%s", options_help, exit_help);
 }
 
@@ -217,7 +217,8 @@ static int dump_or_restore(const struct arguments *arguments, struct error *err)
     if (!options.directory || !*options.directory || arguments->operand_count != (dump ? 2 : 1) ||
         arguments->options.json || (!dump && (options.leave_running || arguments->options.has_timeout))) {
         error_set(err, ERROR_USAGE,
-                  "it is: dump PID -D DIR [--leave-running] [--timeout TIME] [-- CRIU-OPTION...], or: restore -D DIR "
+                  "it is: dump PID -D DIR [--leave-running] [--timeout TIME] [-- CRIU-OPTION...], or: "
+                  "restore -D DIR "
                   "[-- CRIU-OPTION...]");
         return -1;
     }
@@ -234,7 +235,8 @@ static int dispatch(const struct arguments *arguments, struct error *err)
         puts("cudackpt-ctl " CUDACKPT_VERSION);
         return 0;
     }
-    if (first && !arguments->help && (!strcmp(first, "dump") || (arguments->directory && !strcmp(first, "restore"))))
+    if (first && !arguments->help &&
+        (!strcmp(first, "dump") || (arguments->directory && !strcmp(first, "restore"))))
         return dump_or_restore(arguments, err);
     if (first && !strcmp(first, "help"))
         first = second;

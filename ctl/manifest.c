@@ -23,7 +23,8 @@ static uint64_t directory_bytes(const char *directory)
     DIR *folder = opendir(directory);
 
     while (folder && (entry = readdir(folder))) {
-        if (fstatat(dirfd(folder), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(status.st_mode))
+        if (fstatat(dirfd(folder), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+            S_ISREG(status.st_mode))
             bytes += (uint64_t)status.st_blocks * 512;
     }
     if (folder)
@@ -133,7 +134,8 @@ int manifest_read(struct manifest *manifest, const char *directory, struct error
     resume = member(text, "resume");
     if (!format || read_pid(&format) != FORMAT || !pid || !(manifest->pid = read_pid(&pid)) || !resume ||
         *resume != '[') {
-        error_set(err, ERROR_REFUSED, "can't understand %s: it is damaged, or a newer cudackpt-ctl wrote it", path);
+        error_set(err, ERROR_REFUSED, "can't understand %s: it is damaged, or a newer cudackpt-ctl wrote it",
+                  path);
         return -1;
     }
     while (*resume && *resume != ']' && manifest->resume_count < MANIFEST_PROCESSES) {

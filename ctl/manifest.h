@@ -20,7 +20,8 @@ struct manifest {
     uint64_t host_copy_bytes; /* device memory in them, as it lies in the host memory that CRIU saved */
 };
 
-/* Written under another name first: a manifest that is there is whole. Tells the size of all files that are there. */
+/* Written under another name first: a manifest that is there is whole. Tells the size of all files that are
+ * there. */
 int manifest_write(const struct manifest *manifest, const char *directory, struct error *err);
 
 void manifest_remove(const char *directory);

@@ -49,8 +49,9 @@ static struct {
 } running;
 
 /*
- * An unlock that was asked for while the restore before it is under way: it is next. Whoever asks need not stay: CRIU's
- * CUDA plugin, with all threads frozen but this one, can't wait where this one waits for another.
+ * An unlock that was asked for while the restore before it is under way: it is next. Whoever asks need not
+ * stay: CRIU's CUDA plugin, with all threads frozen but this one, can't wait where this one waits for
+ * another.
  */
 static struct {
     struct control_peer *peer; /* NULL: none */
@@ -110,7 +111,8 @@ static void request_handle(struct control_peer *peer)
         answer(peer, &request);
         return;
     }
-    if (running.peer && running.request.action == ACTION_RESTORE && request.action == ACTION_UNLOCK && !next.peer) {
+    if (running.peer && running.request.action == ACTION_RESTORE && request.action == ACTION_UNLOCK &&
+        !next.peer) {
         next.peer = peer;
         next.request = request;
         return;
@@ -340,7 +342,8 @@ static int thread_start(struct error *err)
     sem_init(&thread_ready, 0, 0);
     /* The program's signals are for the program's threads: the new thread inherits a full mask. */
     sigfillset(&all);
-    /* A fault of this thread's own must reach whoever handles faults in the program, not kill it without a word. */
+    /* A fault of this thread's own must reach whoever handles faults in the program, not kill it without a
+     * word. */
     sigdelset(&all, SIGSEGV);
     sigdelset(&all, SIGBUS);
     sigdelset(&all, SIGFPE);

@@ -4,10 +4,10 @@
 #include <string.h>
 
 /*
- * A deep lock has taken the program off the GPU already and calls that locked. CRIU's CUDA plugin asks for the
- * lock while the program runs, and for the checkpoint when only the control thread does: then the driver's
- * threads are frozen and can't be ended any more, and any lock of libc's may be held for ever. So nothing is
- * left for the checkpoint but to say that it is done.
+ * A deep lock has taken the program off the GPU already and calls that locked. CRIU's CUDA plugin asks for
+ * the lock while the program runs, and for the checkpoint when only the control thread does: then the
+ * driver's threads are frozen and can't be ended any more, and any lock of libc's may be held for ever. So
+ * nothing is left for the checkpoint but to say that it is done.
  */
 static bool deep;
 
@@ -70,7 +70,8 @@ static int lock_and_checkpoint(const struct control_actions *actions, uint64_t t
     return -1;
 }
 
-static int lock(const struct control_actions *actions, const struct protocol_request *request, struct error *err)
+static int lock(const struct control_actions *actions, const struct protocol_request *request,
+                struct error *err)
 {
     if (!request->deep)
         return actions->lock(request->timeout_ms, err);

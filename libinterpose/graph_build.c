@@ -80,7 +80,8 @@ static CUresult set_attributes(const struct graph_kernel *kernel, CUgraphNode no
         if (driver.cuGraphKernelNodeGetAttribute(node, kernel->attributes[i].id, &now) == CUDA_SUCCESS &&
             !memcmp(&now, &kernel->attributes[i].value, sizeof now))
             continue;
-        result = driver.cuGraphKernelNodeSetAttribute(node, kernel->attributes[i].id, &kernel->attributes[i].value);
+        result = driver.cuGraphKernelNodeSetAttribute(node, kernel->attributes[i].id,
+                                                      &kernel->attributes[i].value);
     }
     return result;
 }
@@ -271,8 +272,8 @@ static CUresult fillers_remove(struct build *build)
 }
 
 /*
- * Goes on until a node comes to the place. A child graph must not be made more than once: it takes places of its
- * own. An empty node tries for it.
+ * Goes on until a node comes to the place. A child graph must not be made more than once: it takes places of
+ * its own. An empty node tries for it.
  */
 static CUresult place_node(struct build *build, const struct graph_node *node, CUgraphNode *made)
 {
@@ -310,8 +311,8 @@ static CUresult place_node(struct build *build, const struct graph_node *node, C
 
 /* ---- edges */
 
-static CUresult change_edges(CUgraph graph, const struct graph_description *description, const CUgraphNode *nodes,
-                             bool add)
+static CUresult change_edges(CUgraph graph, const struct graph_description *description,
+                             const CUgraphNode *nodes, bool add)
 {
     size_t count = 0;
     CUgraphNode *from = calloc(description->edge_count + 1, sizeof *from);
@@ -381,7 +382,8 @@ static CUresult keep_nodes(struct build *build, struct graph_state *state)
 
 static bool edges_stay(const struct build *build, const struct graph_state *state)
 {
-    if (!state->now || state->now->node_count != build->wanted->node_count || !same_edges(state->now, build->wanted))
+    if (!state->now || state->now->node_count != build->wanted->node_count ||
+        !same_edges(state->now, build->wanted))
         return false;
     for (size_t i = 0; i < state->now->node_count; i++)
         if (state->nodes[i] != build->nodes[i])
@@ -437,7 +439,8 @@ CUresult graph_build(CUgraph graph, struct graph_state *state, const struct grap
     return result;
 }
 
-CUresult graph_build_temporary(CUgraph *graph, struct graph_state *state, const struct graph_description *wanted)
+CUresult graph_build_temporary(CUgraph *graph, struct graph_state *state,
+                               const struct graph_description *wanted)
 {
     struct build build = {.wanted = wanted};
     CUresult result;

@@ -24,13 +24,15 @@ static const CUlaunchAttributeID attribute_ids[] = {
     CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
     CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING,
 };
-_Static_assert(sizeof attribute_ids / sizeof *attribute_ids <= GRAPH_ATTRIBUTES_MAX, "room for all attributes");
+_Static_assert(sizeof attribute_ids / sizeof *attribute_ids <= GRAPH_ATTRIBUTES_MAX,
+               "room for all attributes");
 
 static const char *const no_memory = "can't be described: no memory";
 
 /* ---- kernels */
 
-static CUresult parameter_info(const CUDA_KERNEL_NODE_PARAMS *params, size_t index, struct graph_parameter *info)
+static CUresult parameter_info(const CUDA_KERNEL_NODE_PARAMS *params, size_t index,
+                               struct graph_parameter *info)
 {
     return params->func ? driver.cuFuncGetParamInfo(params->func, index, &info->offset, &info->size)
                         : driver.cuKernelGetParamInfo(params->kern, index, &info->offset, &info->size);
@@ -287,15 +289,16 @@ static const char *describe_nodes(struct graph_description *description, bool ho
     return reason;
 }
 
-static CUresult get_edges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, CUgraphEdgeData *data, size_t *count)
+static CUresult get_edges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, CUgraphEdgeData *data,
+                          size_t *count)
 {
     if (driver_api_has(ROW_cuGraphGetEdges_v2))
         return driver.cuGraphGetEdges_v2(graph, from, to, data, count);
     return driver.cuGraphGetEdges(graph, from, to, count);
 }
 
-static const char *keep_edges(struct graph_description *description, const CUgraphNode *from, const CUgraphNode *to,
-                              const CUgraphEdgeData *data, size_t count)
+static const char *keep_edges(struct graph_description *description, const CUgraphNode *from,
+                              const CUgraphNode *to, const CUgraphEdgeData *data, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         /* Most lead from a node near the one of the edge before. */
@@ -305,7 +308,8 @@ static const char *keep_edges(struct graph_description *description, const CUgra
 
         if (source < 0 || target < 0)
             return "has an edge to a node that it does not tell";
-        description->edges[description->edge_count++] = (struct graph_edge){(size_t)source, (size_t)target, data[i]};
+        description->edges[description->edge_count++] =
+            (struct graph_edge){(size_t)source, (size_t)target, data[i]};
     }
     return NULL;
 }
@@ -380,7 +384,8 @@ ptrdiff_t graph_description_find(const struct graph_description *description, CU
     return -1;
 }
 
-void graph_description_forget_nodes(struct graph_description *description, const struct graph_description *now)
+void graph_description_forget_nodes(struct graph_description *description,
+                                    const struct graph_description *now)
 {
     size_t hint = 0;
 
@@ -395,8 +400,8 @@ void graph_description_forget_nodes(struct graph_description *description, const
     }
 }
 
-int graph_each_node(const struct graph_description *description, int (*f)(const struct graph_node *node, void *arg),
-                    void *arg)
+int graph_each_node(const struct graph_description *description,
+                    int (*f)(const struct graph_node *node, void *arg), void *arg)
 {
     int result = 0;
 

@@ -22,7 +22,7 @@ struct graph_kernel {
     uint8_t *values;                /* what the parameters hold, laid out as the kernel has them */
     struct graph_parameter {
         size_t offset, size;
-    } *parameters;
+    } * parameters;
     size_t parameter_count, values_size;
     unsigned attribute_count;
     CUlaunchAttribute attributes[GRAPH_ATTRIBUTES_MAX];
@@ -57,7 +57,7 @@ struct graph_user_object {
 struct graph_description {
     unsigned refs;
     CUgraph graph;
-    bool held; /* an embedded graph whose handle, and those of its nodes, must come back */
+    bool held;                /* an embedded graph whose handle, and those of its nodes, must come back */
     struct graph_node *nodes; /* in the order that the driver tells them in */
     size_t node_count;
     struct graph_edge *edges;
@@ -73,9 +73,11 @@ struct graph_description *graph_description_get(struct graph_description *descri
 void graph_description_put(struct graph_description *description); /* NULL is ignored */
 
 /* Number of the node with that handle, or -1. hint: where it may be. */
-ptrdiff_t graph_description_find(const struct graph_description *description, CUgraphNode handle, size_t hint);
+ptrdiff_t graph_description_find(const struct graph_description *description, CUgraphNode handle,
+                                 size_t hint);
 /* Nodes that are not in now, which describes the same graph at a later time, are gone. */
-void graph_description_forget_nodes(struct graph_description *description, const struct graph_description *now);
+void graph_description_forget_nodes(struct graph_description *description,
+                                    const struct graph_description *now);
 
 /*
  * Parameters as a call gives them, into a zeroed node; the reason (as above) if they can't be kept.
@@ -86,12 +88,13 @@ const char *graph_node_keep_batch(struct graph_node *node, const CUDA_BATCH_MEM_
 void graph_node_clear(struct graph_node *node);
 
 /* Calls f for each node, those of embedded graphs too, until it returns non-zero; returns that. */
-int graph_each_node(const struct graph_description *description, int (*f)(const struct graph_node *node, void *arg),
-                    void *arg);
+int graph_each_node(const struct graph_description *description,
+                    int (*f)(const struct graph_node *node, void *arg), void *arg);
 
 /* ---- building (graph_build.c) */
 
-/* What a graph consists of while it is being built: of which description, and its nodes. All zero: of nothing. */
+/* What a graph consists of while it is being built: of which description, and its nodes. All zero: of
+ * nothing. */
 struct graph_state {
     const struct graph_description *now;
     CUgraphNode *nodes;
@@ -108,7 +111,8 @@ CUresult graph_build(CUgraph graph, struct graph_state *state, const struct grap
                      CUgraphNode *misplaced);
 
 /* A new graph that nobody holds, without places (placement_pause); to be given to graph_build_end. */
-CUresult graph_build_temporary(CUgraph *graph, struct graph_state *state, const struct graph_description *wanted);
+CUresult graph_build_temporary(CUgraph *graph, struct graph_state *state,
+                               const struct graph_description *wanted);
 void graph_build_end(CUgraph graph, struct graph_state *state);
 
 /* A driver call with the parameters of a kernel node as the driver takes them. */

@@ -66,6 +66,8 @@ struct record_kind {
      * its owner goes without leaving a tombstone (a module of a destroyed context) leaves none either.
      */
     bool order_matters;
+    /* Its replay can look for the addresses of what it owns when record->steer is set (kind_module.c). */
+    bool can_steer;
 };
 
 struct record {
@@ -78,6 +80,7 @@ struct record {
     uint64_t handle;      /* what the program holds; 0: a setting, not an object */
     uint64_t now;         /* what the replay under way made: handle, unless it is in a tombstone */
     CUcontext context;    /* current when the call was made; NULL: none */
+    bool steer;                     /* what it owns came back elsewhere at the last try */
     uint64_t born, died;  /* positions in the journal's order; died not 0: a tombstone, or a part of one */
     struct placement placement;
     struct placement replayed; /* of the replay under way; becomes placement when the restore is complete */
@@ -151,6 +154,11 @@ void journal_each_map(void (*f)(uint64_t address, uint64_t size, void *arg), voi
  * released again; placements are those of before.
  */
 int journal_replay(void (*tick)(size_t done, size_t total), struct error *err);
+/*
+ * After ERROR_MISMATCH: the owner of what came back elsewhere looks for its place at the next replay. False if it has done
+ * so already, or can't.
+ */
+bool journal_steer_moved(void);
 /* The restore is complete: the placements of the replay count from now on. */
 void journal_replay_done(void);
 

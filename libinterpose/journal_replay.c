@@ -134,7 +134,10 @@ static int prepare(struct replay *replay, struct record *record, struct placemen
 
 /* ---- replaying */
 
-static int check_handle(struct replay *replay, const struct record *record, uint64_t handle)
+/* The record that came back elsewhere, if its owner may look for the place another time. */
+static struct record *moved;
+
+static int check_handle(struct replay *replay, struct record *record, uint64_t handle)
 {
     struct error fault = {0};
 
@@ -147,6 +150,7 @@ static int check_handle(struct replay *replay, const struct record *record, uint
     }
     if (handle == record->handle)
         return 0;
+    moved = record;
     error_set(replay->err, ERROR_MISMATCH,
               "%s (record %lu) came back as handle %#lx, but the program holds %#lx; it stays suspended",
               record->kind->name, record->born, handle, record->handle);
@@ -245,4 +249,16 @@ void journal_replay_done(void)
         record->placement = record->replayed;
         record->replayed = (struct placement){0};
     }
+}
+
+bool journal_steer_moved(void)
+{
+    struct record *record = moved;
+
+    moved = NULL;
+    if (!record || !record->owner || !record->owner->kind->can_steer || record->owner->steer)
+        return false;
+    record->owner->steer = true;
+    log_info("%s (record %lu) shall look for its place", record->owner->kind->name, record->owner->born);
+    return true;
 }

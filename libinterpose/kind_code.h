@@ -65,6 +65,9 @@ enum lookup_call {
 };
 extern const struct record_kind function_kind, kernel_kind, variable_kind, library_module_kind;
 
+/* What was looked up. */
+const char *lookup_name(const struct record *record);
+
 /* Commits the lookup that was just made; CUDA_SUCCESS. */
 CUresult lookup_keep(const struct record_kind *kind, enum lookup_call call, uint64_t object, const char *name,
                      uint64_t handle, struct record *owner);

@@ -1,9 +1,9 @@
 /*
- * Graphs that the program holds. The handle of a graph is a block of the driver's heap, those of its nodes are
- * places in blocks that hold many. How a graph came to be does not matter (captures, nodes added and destroyed,
- * clones): before a suspend each is described through the graph API, and that is a record, a snapshot. Executable
- * graphs keep a snapshot of the moment when they were made, since the driver knows the nodes of an executable
- * graph by those of its graph: it must be made again from the same nodes.
+ * Graphs that the program holds. The handle of a graph is a block of the driver's heap, those of its nodes
+ * are places in blocks that hold many. How a graph came to be does not matter (captures, nodes added and
+ * destroyed, clones): before a suspend each is described through the graph API, and that is a record, a
+ * snapshot. Executable graphs keep a snapshot of the moment when they were made, since the driver knows the
+ * nodes of an executable graph by those of its graph: it must be made again from the same nodes.
  */
 #include "kind_graph.h"
 
@@ -76,7 +76,8 @@ static CUresult replay_snapshot(struct record *record, uint64_t *handle)
     CUresult result;
 
     device_memory_map_early(); /* the driver looks at the addresses of copies */
-    result = graph_build((CUgraph)record->owner->now, &graph_of(record->owner)->state, description, &misplaced);
+    result =
+        graph_build((CUgraph)record->owner->now, &graph_of(record->owner)->state, description, &misplaced);
     *handle = record->handle;
     if (result == CUDA_SUCCESS && misplaced) {
         log_error("a node of graph %#lx came back as %p", record->owner->handle, (void *)misplaced);
@@ -176,7 +177,8 @@ static void check_context(CUgraph handle, CUcontext context)
 CUresult track_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
                                     size_t numDependencies, const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
 {
-    CUresult result = driver.cuGraphAddMemcpyNode(phGraphNode, hGraph, dependencies, numDependencies, copyParams, ctx);
+    CUresult result =
+        driver.cuGraphAddMemcpyNode(phGraphNode, hGraph, dependencies, numDependencies, copyParams, ctx);
 
     if (result == CUDA_SUCCESS)
         check_context(hGraph, ctx ? ctx : context_current());
@@ -220,7 +222,8 @@ static void keep_pairs(struct graph *clone, CUgraph original)
         struct clone_pair *pair = &clone->pairs[clone->pair_count];
 
         pair->original = nodes[i];
-        if (driver.cuGraphNodeFindInClone(&pair->clone, nodes[i], (CUgraph)clone->record.handle) == CUDA_SUCCESS)
+        if (driver.cuGraphNodeFindInClone(&pair->clone, nodes[i], (CUgraph)clone->record.handle) ==
+            CUDA_SUCCESS)
             clone->pair_count++;
     }
     if (!nodes || !clone->pairs)
@@ -432,7 +435,8 @@ static int by_address(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* A captured launch whose placement was noted may have made a block for nodes: it would give the place away. */
+/* A captured launch whose placement was noted may have made a block for nodes: it would give the place away.
+ */
 static int leave_to_graphs(struct record *record, void *arg)
 {
     const struct placing *placing = arg;

@@ -15,7 +15,7 @@ struct graph {
     uint64_t final;           /* key of the snapshot of the last suspend, 0: none */
     struct clone_pair {
         CUgraphNode original, clone;
-    } *pairs; /* of a clone */
+    } * pairs; /* of a clone */
     size_t pair_count;
 };
 
@@ -25,9 +25,9 @@ extern const struct record_kind graph_kind;
 bool graph_children_are_held(void);
 
 /*
- * A snapshot is a record of what a graph consists of at a moment: its replay makes the graph so. It is owned by
- * the graph's record and takes over description. Returns its key, 0 if it could not be made (the process is
- * noted as unsaveable then).
+ * A snapshot is a record of what a graph consists of at a moment: its replay makes the graph so. It is owned
+ * by the graph's record and takes over description. Returns its key, 0 if it could not be made (the process
+ * is noted as unsaveable then).
  */
 uint64_t graph_snapshot_add(struct record *graph, struct graph_description *description);
 /* The graph that a snapshot is of; NULL if the graph is gone. */

@@ -1,7 +1,7 @@
 /*
  * Executable graphs. One is made again from the graph that it was made of, as that was at the time; if the
- * program has destroyed that graph, from a temporary one. What was changed in it afterwards can't be asked for,
- * so the calls are kept, the last for each node, and made again when all records were replayed.
+ * program has destroyed that graph, from a temporary one. What was changed in it afterwards can't be asked
+ * for, so the calls are kept, the last for each node, and made again when all records were replayed.
  */
 #include "kind_graph.h"
 
@@ -13,8 +13,8 @@
 #include "unsaveable.h"
 
 struct change {
-    size_t node;       /* number in source */
-    bool enables;      /* says whether the node is enabled; otherwise it has new parameters */
+    size_t node;  /* number in source */
+    bool enables; /* says whether the node is enabled; otherwise it has new parameters */
     unsigned enabled;
     struct graph_node parameters;
     CUcontext context; /* of a copy */
@@ -131,8 +131,8 @@ static CUresult change_kernel(const CUDA_KERNEL_NODE_PARAMS *params, void *arg)
 
     if (driver_api_has(ROW_cuGraphExecKernelNodeSetParams_v2))
         return driver.cuGraphExecKernelNodeSetParams_v2(change->exec, change->node, params);
-    return driver.cuGraphExecKernelNodeSetParams(change->exec, change->node,
-                                                 (const CUDA_KERNEL_NODE_PARAMS_v1 *)params); /* begins the same */
+    return driver.cuGraphExecKernelNodeSetParams(
+        change->exec, change->node, (const CUDA_KERNEL_NODE_PARAMS_v1 *)params); /* begins the same */
 }
 
 static CUresult change_child(CUgraphExec exec, CUgraphNode node, const struct graph_description *child)
@@ -202,7 +202,8 @@ static CUresult replay_changes(struct record *record, uint64_t *handle)
 
     for (size_t i = 0; i < exec->change_count && result == CUDA_SUCCESS; i++) {
         size_t number = exec->changes[i].node;
-        CUgraphNode node = exec->temporary ? exec->temporary_state.nodes[number] : exec->source->nodes[number].handle;
+        CUgraphNode node =
+            exec->temporary ? exec->temporary_state.nodes[number] : exec->source->nodes[number].handle;
 
         result = make_change(now, node, &exec->changes[i]);
     }
@@ -211,7 +212,8 @@ static CUresult replay_changes(struct record *record, uint64_t *handle)
     return result;
 }
 
-static const struct record_kind changes_kind = {.name = "changes of an executable graph", .replay = replay_changes};
+static const struct record_kind changes_kind = {.name = "changes of an executable graph",
+                                                .replay = replay_changes};
 
 /* ---- making and destroying */
 
@@ -253,7 +255,8 @@ static struct making begin(CUgraph graph)
     return making;
 }
 
-static CUresult end(CUresult result, const struct making *making, CUgraphExec *handle, unsigned long long flags)
+static CUresult end(CUresult result, const struct making *making, CUgraphExec *handle,
+                    unsigned long long flags)
 {
     struct exec *exec;
 
@@ -266,7 +269,8 @@ static CUresult end(CUresult result, const struct making *making, CUgraphExec *h
     if (exec) {
         exec->source = making->source;
         exec->snapshot = making->snapshot;
-        exec->flags = flags & ~(unsigned long long)CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD; /* the first launch does */
+        exec->flags =
+            flags & ~(unsigned long long)CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD; /* the first launch does */
         if (flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH)
             exec->reason = "can be launched from the device, which can't be saved yet";
     }
@@ -274,8 +278,8 @@ static CUresult end(CUresult result, const struct making *making, CUgraphExec *h
     return result;
 }
 
-CUresult track_cuGraphInstantiate(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode, char *logBuffer,
-                                  size_t bufferSize)
+CUresult track_cuGraphInstantiate(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode,
+                                  char *logBuffer, size_t bufferSize)
 {
     struct making making = begin(hGraph);
 
@@ -304,8 +308,8 @@ CUresult track_cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hG
 {
     struct making making = begin(hGraph);
 
-    return end(driver.cuGraphInstantiateWithParams(phGraphExec, hGraph, instantiateParams), &making, phGraphExec,
-               instantiateParams ? instantiateParams->flags : 0);
+    return end(driver.cuGraphInstantiateWithParams(phGraphExec, hGraph, instantiateParams), &making,
+               phGraphExec, instantiateParams ? instantiateParams->flags : 0);
 }
 
 CUresult track_cuGraphInstantiateWithParams_ptsz(CUgraphExec *phGraphExec, CUgraph hGraph,
@@ -394,8 +398,8 @@ CUresult track_cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraph
 {
     if (nodeParams)
         function_used(nodeParams->func ? nodeParams->func : (CUfunction)nodeParams->kern);
-    return changed_kernel(driver.cuGraphExecKernelNodeSetParams_v2(hGraphExec, hNode, nodeParams), hGraphExec, hNode,
-                          nodeParams);
+    return changed_kernel(driver.cuGraphExecKernelNodeSetParams_v2(hGraphExec, hNode, nodeParams), hGraphExec,
+                          hNode, nodeParams);
 }
 
 CUresult track_cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
@@ -407,8 +411,8 @@ CUresult track_cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraphNod
         *(CUDA_KERNEL_NODE_PARAMS_v1 *)&wide = *nodeParams; /* begins the same */
         function_used(nodeParams->func);
     }
-    return changed_kernel(driver.cuGraphExecKernelNodeSetParams(hGraphExec, hNode, nodeParams), hGraphExec, hNode,
-                          &wide);
+    return changed_kernel(driver.cuGraphExecKernelNodeSetParams(hGraphExec, hNode, nodeParams), hGraphExec,
+                          hNode, &wide);
 }
 
 CUresult track_cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
@@ -460,8 +464,8 @@ static CUresult changed_event(CUresult result, CUgraphExec exec, CUgraphNode nod
 
 CUresult track_cuGraphExecEventRecordNodeSetEvent(CUgraphExec hGraphExec, CUgraphNode hNode, CUevent event)
 {
-    return changed_event(driver.cuGraphExecEventRecordNodeSetEvent(hGraphExec, hNode, event), hGraphExec, hNode,
-                         CU_GRAPH_NODE_TYPE_EVENT_RECORD, event);
+    return changed_event(driver.cuGraphExecEventRecordNodeSetEvent(hGraphExec, hNode, event), hGraphExec,
+                         hNode, CU_GRAPH_NODE_TYPE_EVENT_RECORD, event);
 }
 
 CUresult track_cuGraphExecEventWaitNodeSetEvent(CUgraphExec hGraphExec, CUgraphNode hNode, CUevent event)
@@ -481,7 +485,8 @@ CUresult track_cuGraphExecBatchMemOpNodeSetParams(CUgraphExec hGraphExec, CUgrap
     return result;
 }
 
-CUresult track_cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, CUgraph childGraph)
+CUresult track_cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                                  CUgraph childGraph)
 {
     struct graph_description *child = describe(childGraph);
     CUresult result = driver.cuGraphExecChildGraphNodeSetParams(hGraphExec, hNode, childGraph);
@@ -500,7 +505,8 @@ CUresult track_cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgrap
 }
 
 /* The parameters of all types in one struct: they come as several layouts, by the version of CUDA. */
-CUresult track_cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, CUgraphNodeParams *nodeParams)
+CUresult track_cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                        CUgraphNodeParams *nodeParams)
 {
     CUresult result = driver.cuGraphExecNodeSetParams(hGraphExec, hNode, nodeParams);
 
@@ -545,7 +551,8 @@ CUresult track_cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraph
                    update);
 }
 
-CUresult track_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphExecUpdateResultInfo *resultInfo)
+CUresult track_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
+                                    CUgraphExecUpdateResultInfo *resultInfo)
 {
     struct graph_description *update = describe(hGraph);
 

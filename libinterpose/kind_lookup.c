@@ -41,6 +41,11 @@ static CUresult replay(struct record *record, uint64_t *handle)
     return CUDA_ERROR_NOT_SUPPORTED;
 }
 
+const char *lookup_name(const struct record *record)
+{
+    return container_of(record, struct lookup, record)->name;
+}
+
 static void release(struct record *record)
 {
     free(container_of(record, struct lookup, record)->name);

@@ -14,19 +14,70 @@ static struct module *module_of(struct record *record)
     return container_of(record, struct module, code.record);
 }
 
-static CUresult replay(struct record *record, uint64_t *handle)
+static CUresult load(struct module *module, CUmodule *made)
+{
+    if (module->jit.count > 0)
+        return driver.cuModuleLoadDataEx(made, module->code.image.data, module->jit.count, module->jit.options,
+                                         module->jit.values);
+    if (module->fat_binary)
+        return driver.cuModuleLoadFatBinary(made, module->code.image.data);
+    return driver.cuModuleLoadData(made, module->code.image.data);
+}
+
+/* Its variables lie where the program knows them. */
+static bool in_place(const struct record *record, CUmodule made)
+{
+    list_each (node, &record->owned) {
+        const struct record *owned = container_of(node, struct record, owner_node);
+        CUdeviceptr address;
+        size_t size;
+
+        if (owned->kind == &variable_kind &&
+            (driver.cuModuleGetGlobal_v2(&address, &size, made, lookup_name(owned)) != CUDA_SUCCESS ||
+             address != owned->handle))
+            return false;
+    }
+    return true;
+}
+
+/*
+ * The driver puts a module's variables where there is room, and the room depends on a history that can't always be made
+ * again. Where they came back elsewhere, copies of the module are loaded until one lies in the right place: that one makes
+ * way, and the others fill the places before it until the module is loaded. They must not take the module's heap blocks.
+ */
+#define FILLERS_MAX 64
+
+static CUresult load_in_place(struct record *record, CUmodule *made)
 {
     struct module *module = module_of(record);
-    CUmodule made = NULL;
-    CUresult result;
+    CUmodule fillers[FILLERS_MAX];
+    unsigned count = 0;
+    bool found = false;
+    CUresult result = CUDA_SUCCESS;
 
-    if (module->jit.count > 0)
-        result = driver.cuModuleLoadDataEx(&made, module->code.image.data, module->jit.count, module->jit.options,
-                                           module->jit.values);
-    else if (module->fat_binary)
-        result = driver.cuModuleLoadFatBinary(&made, module->code.image.data);
-    else
-        result = driver.cuModuleLoadData(&made, module->code.image.data);
+    placement_pause();
+    while (!found && count < FILLERS_MAX && (result = load(module, &fillers[count])) == CUDA_SUCCESS) {
+        found = in_place(record, fillers[count]);
+        if (found)
+            driver.cuModuleUnload(fillers[count]);
+        else
+            count++;
+    }
+    placement_resume();
+    if (result == CUDA_SUCCESS)
+        result = load(module, made);
+    placement_pause();
+    while (count > 0)
+        driver.cuModuleUnload(fillers[--count]);
+    placement_resume();
+    return result;
+}
+
+static CUresult replay(struct record *record, uint64_t *handle)
+{
+    CUmodule made = NULL;
+    CUresult result = record->steer ? load_in_place(record, &made) : load(module_of(record), &made);
+
     *handle = (uint64_t)made;
     return result;
 }
@@ -45,7 +96,7 @@ static void release(struct record *record)
 }
 
 const struct record_kind module_kind = {
-    .name = "module", .replay = replay, .undo = undo, .release = release, .order_matters = true};
+    .name = "module", .replay = replay, .undo = undo, .release = release, .order_matters = true, .can_steer = true};
 
 /* image: as the program gave it, or read from its file. */
 static CUresult loaded(CUresult result, CUmodule *handle, const void *image, bool fat_binary, unsigned option_count,

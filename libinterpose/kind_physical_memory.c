@@ -92,6 +92,9 @@ CUresult track_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, co
     result = driver.cuMemCreate(handle, size, prop, flags);
     if (result != CUDA_SUCCESS)
         return journal_discard(result);
+    /* The driver promises that a mapping keeps the handle; the two could not be told apart. */
+    if (physical_find(*handle))
+        unsaveable_note("cuMemCreate: a handle that is in use for a mapping");
     physical = journal_record_new(&physical_kind, sizeof *physical);
     if (physical) {
         physical->size = size;

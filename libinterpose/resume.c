@@ -55,7 +55,8 @@ static int restore(struct error *err)
     return journal_replay(show_replay, err) || copy_in(err) || fault_here(FAULT_restore_objects, err) ? -1 : 0;
 }
 
-int resume_restore(struct error *err)
+/* One try. When it fails the driver is released again. */
+static int try_restore(struct error *err)
 {
     struct error second = {0};
     int result;
@@ -65,17 +66,30 @@ int resume_restore(struct error *err)
     import_hooks_replay_environment(1);
     result = restore(err);
     import_hooks_replay_environment(0);
-    if (result == 0) {
-        suspend_driver_is_back();
-        journal_replay_done();
-        virtual_memory_restored();
-        id_restarted();
-        device_memory_release_copies();
-        virtual_memory_release_copies();
-        suspend_forget_variables();
-        return 0;
-    }
-    if (suspend_release(&second))
+    if (result && suspend_release(&second))
         error_prefix(err, "%s, and before that", second.text);
-    return -1;
+    return result;
+}
+
+/* Each further try has one record more that looks for its place. */
+#define TRIES_MAX 16
+
+int resume_restore(struct error *err)
+{
+    int result = try_restore(err);
+
+    for (int tries = 1; result && err->code == ERROR_MISMATCH && tries < TRIES_MAX && journal_steer_moved(); tries++) {
+        error_clear(err);
+        result = try_restore(err);
+    }
+    if (result)
+        return -1;
+    suspend_driver_is_back();
+    journal_replay_done();
+    virtual_memory_restored();
+    id_restarted();
+    device_memory_release_copies();
+    virtual_memory_release_copies();
+    suspend_forget_variables();
+    return 0;
 }

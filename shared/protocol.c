@@ -120,8 +120,8 @@ int protocol_request_format(const struct protocol_request *request, char *line, 
     int length;
 
     if (request->timeout_ms)
-        length =
-            snprintf(line, size, "%s timeout=%llu%s\n", action, (unsigned long long)request->timeout_ms, deep);
+        length = snprintf(line, size, "%s timeout=%llu%s\n", action, (unsigned long long)request->timeout_ms,
+                          deep);
     else
         length = snprintf(line, size, "%s%s\n", action, deep);
     return length < 0 || (size_t)length >= size ? -1 : 0;

@@ -62,7 +62,7 @@ static int fake_lock(uint64_t timeout_ms, struct error *err)
     return fake("lock", "locked", err);
 }
 
-static int fake_checkpoint(struct error *err)
+static void go_slow(void)
 {
     uint64_t done = 0, limit = io_now_ms() + 4000;
 
@@ -72,6 +72,11 @@ static int fake_checkpoint(struct error *err)
         control_service();
         usleep(200);
     }
+}
+
+static int fake_checkpoint(struct error *err)
+{
+    go_slow();
     if (exits)
         _exit(0);
     return fake("checkpoint", "checkpointed", err);
@@ -79,6 +84,7 @@ static int fake_checkpoint(struct error *err)
 
 static int fake_restore(struct error *err)
 {
+    go_slow();
     return fake("restore", "locked", err);
 }
 
@@ -306,6 +312,80 @@ START_TEST(action_in_state)
     ck_assert_msg(!strncmp(reply, last, strlen(last)), "%s while %s: %s", c->request, c->state, reply);
     ck_assert_str_eq(calls, c->calls);
     ck_assert_str_eq(fake_state, c->state_after);
+}
+END_TEST
+
+/* A deep lock is a suspend that calls itself locked: what follows has nothing left to do, or does it all. */
+static const struct deep_case {
+    const char *request, *calls, *shown;
+} deep_cases[] = {
+    {"state\n", "lock checkpoint ", "locked"},
+    {"checkpoint\n", "lock checkpoint ", "checkpointed"},
+    {"suspend\n", "lock checkpoint ", "checkpointed"},
+    {"unlock\n", "lock checkpoint restore unlock ", "running"},
+    {"resume\n", "lock checkpoint restore unlock ", "running"},
+    {"restore\n", "lock checkpoint ", "locked"}, /* refused, as from locked */
+    {"toggle\n", "lock checkpoint ", "locked"},  /* likewise */
+    {"lock\n", "lock checkpoint ", "locked"},    /* likewise */
+};
+
+START_TEST(deep_lock)
+{
+    const struct deep_case *c = &deep_cases[_i];
+    char shown[64];
+
+    start();
+    snprintf(shown, sizeof(shown), "value state %s\n", c->shown);
+    ck_assert_ptr_nonnull(strstr(ask("lock timeout=1234 deep=1\n"), "value state locked\nok\n"));
+    ck_assert_uint_eq(seen_timeout, 1234);
+    ask(c->request);
+    ck_assert_str_eq(calls, c->calls);
+    ck_assert_ptr_nonnull(strstr(ask("state\n"), shown));
+    ck_assert_ptr_nonnull(strstr(ask("status\n"), shown));
+}
+END_TEST
+
+START_TEST(deep_lock_fails)
+{
+    start();
+    fail_at = "checkpoint";
+    ck_assert_ptr_nonnull(strstr(ask("lock deep=1\n"), "value state running\nerror 6 "));
+    ck_assert_str_eq(calls, "lock checkpoint unlock ");
+    /* The way back fails: for lack of memory, say, or for good. */
+    fail_at = "restore";
+    ck_assert_ptr_nonnull(strstr(ask("lock deep=1\n"), "value state locked\nok\n"));
+    ck_assert_ptr_nonnull(strstr(ask("unlock\n"), "value state locked\nerror 6 "));
+    fail_state = "failed";
+    ck_assert_ptr_nonnull(strstr(ask("unlock\n"), "value state failed\nerror 6 "));
+    fail_at = "";
+    ck_assert_ptr_nonnull(strstr(ask("resume\n"), "value state running\nok\n"));
+}
+END_TEST
+
+/* The unlock comes while the restore is under way, and who sent it does not stay: it is carried out all the
+ * same. */
+START_TEST(unlock_waits_for_restore)
+{
+    int restore, unlock;
+
+    fake_state = "checkpointed";
+    slow = true;
+    start();
+    restore = dial();
+    say(restore, "restore\n", 8);
+    while (!__atomic_load_n(&in_slow, __ATOMIC_SEQ_CST))
+        usleep(1000);
+    unlock = dial();
+    say(unlock, "unlock\n", 7);
+    close(unlock);
+    usleep(50 * 1000);
+    ck_assert_ptr_nonnull(strstr(ask("checkpoint\n"), "error 4 busy: a restore is under way"));
+    __atomic_store_n(&slow, false, __ATOMIC_SEQ_CST);
+    close(restore);
+    for (int i = 0; i < 200 && strcmp(calls, "restore unlock "); i++)
+        usleep(10 * 1000);
+    ck_assert_str_eq(calls, "restore unlock ");
+    ck_assert_ptr_nonnull(strstr(ask("state\n"), "value state running\n"));
 }
 END_TEST
 
@@ -1056,6 +1136,9 @@ int main(void)
     tcase_add_test(thread, queries);
     tcase_add_test(thread, caller_is_left_alone);
     tcase_add_loop_test(thread, action_in_state, 0, COUNT(action_cases));
+    tcase_add_loop_test(thread, deep_lock, 0, COUNT(deep_cases));
+    tcase_add_test(thread, deep_lock_fails);
+    tcase_add_test(thread, unlock_waits_for_restore);
     tcase_add_test(thread, timeout_arrives);
     tcase_add_loop_test(thread, action_fails, 0, COUNT(failure_cases));
     tcase_add_test(thread, busy);

@@ -29,6 +29,24 @@ START_TEST(request_round_trip)
 }
 END_TEST
 
+START_TEST(deep_lock)
+{
+    struct protocol_request in = {.action = ACTION_LOCK, .timeout_ms = 70, .deep = true}, out;
+    struct error err = {0};
+    char line[PROTOCOL_REQUEST_MAX];
+
+    ck_assert_int_eq(protocol_request_format(&in, line, sizeof(line)), 0);
+    ck_assert_str_eq(line, "lock timeout=70 deep=1\n");
+    ck_assert_int_eq(protocol_request_parse(line, &out, &err), 0);
+    ck_assert(out.deep && out.timeout_ms == 70);
+    in.timeout_ms = 0;
+    ck_assert_int_eq(protocol_request_format(&in, line, sizeof(line)), 0);
+    ck_assert_str_eq(line, "lock deep=1\n");
+    ck_assert_int_eq(protocol_request_parse("lock\n", &out, &err), 0);
+    ck_assert(!out.deep);
+}
+END_TEST
+
 START_TEST(request_format_fits_or_fails)
 {
     struct protocol_request request = {.action = ACTION_SUSPEND, .timeout_ms = 5};
@@ -67,6 +85,10 @@ static const char *const bad_requests[] = {
     "suspend time=5",
     "suspend 5",
     "state timeout=5",
+    "suspend deep=1",
+    "lock deep=2",
+    "lock deep",
+    "lock deep=1 deep=0",
     "resume timeout=5",
     "suspend \x01",
     "suspend \x7f",
@@ -279,6 +301,7 @@ int main(void)
 
     tcase_add_test(tests, request_round_trip);
     tcase_add_test(tests, request_format_fits_or_fails);
+    tcase_add_test(tests, deep_lock);
     tcase_add_loop_test(tests, request_malformed, 0, COUNT(bad_requests));
     tcase_add_test(tests, request_too_long);
     tcase_add_test(tests, numbers);

@@ -395,7 +395,7 @@ START_TEST(many)
 {
     CUdeviceptr ring[32] = {0};
 
-    for (unsigned i = 0; i < 100000; i++) {
+    for (unsigned i = 0; i < 30000; i++) {
         CUdeviceptr *address = &ring[i * 7 % 32];
         CUstream stream = STREAM(1 + i % 3);
 

@@ -1,6 +1,6 @@
 /*
- * only_thread PID TID COMMAND [ARGUMENT]...: runs a command while all threads of a process are frozen but TID (0: no
- * exception), as CRIU freezes them, and lets them go again. Ends as the command ends.
+ * only_thread PID TID COMMAND [ARGUMENT]...: runs a command while all threads of a process are frozen but TID
+ * (0: no exception), as CRIU freezes them, and lets them go again. Ends as the command ends.
  */
 
 #include <dirent.h>
@@ -31,7 +31,8 @@ static bool freeze(pid_t tid)
     int status;
 
     if (count < THREADS_MAX && ptrace(PTRACE_SEIZE, tid, NULL, NULL) == 0 &&
-        ptrace(PTRACE_INTERRUPT, tid, NULL, NULL) == 0 && waitpid(tid, &status, __WALL) == tid && WIFSTOPPED(status)) {
+        ptrace(PTRACE_INTERRUPT, tid, NULL, NULL) == 0 && waitpid(tid, &status, __WALL) == tid &&
+        WIFSTOPPED(status)) {
         frozen[count++] = tid;
         return true;
     }

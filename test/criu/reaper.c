@@ -1,7 +1,8 @@
 /*
- * reaper COMMAND [ARGUMENT]...: runs a command and waits for every process that is left behind below it. What CRIU restores
- * has no other parent; where process 1 does not wait for orphans either, their numbers would never be free again.
- * Descriptors that were left open by somebody else would get into the dumps: they are closed.
+ * reaper COMMAND [ARGUMENT]...: runs a command and waits for every process that is left behind below it. What
+ * CRIU restores has no other parent; where process 1 does not wait for orphans either, their numbers would
+ * never be free again. Descriptors that were left open by somebody else would get into the dumps: they are
+ * closed.
  */
 
 #include <sys/prctl.h>

@@ -21,8 +21,7 @@ static struct graph_node *node_place(struct graph *graph)
 {
     struct slab *slab;
 
-    list_each(node, &graph->slabs)
-    {
+    list_each (node, &graph->slabs) {
         slab = container_of(node, struct slab, node);
         for (int i = 0; i < SLAB_NODES; i++) {
             if (!slab->nodes[i].used)
@@ -117,8 +116,7 @@ struct graph *graph_new(struct thread *self)
 
 void graph_delete(struct graph *graph)
 {
-    list_each(place, &graph->slabs)
-    {
+    list_each (place, &graph->slabs) {
         struct slab *slab = container_of(place, struct slab, node);
 
         for (int i = 0; i < SLAB_NODES; i++) {
@@ -360,7 +358,8 @@ CUresult cuGraphAddDependencies_v2(CUgraph graph, const CUgraphNode *from, const
     return add_dependencies(graph, from, to, count);
 }
 
-static CUresult remove_dependencies(CUgraph handle, const CUgraphNode *from, const CUgraphNode *to, size_t count)
+static CUresult remove_dependencies(CUgraph handle, const CUgraphNode *from, const CUgraphNode *to,
+                                    size_t count)
 {
     struct graph *graph = object_find(handle, OBJECT_GRAPH);
 
@@ -383,7 +382,8 @@ static CUresult remove_dependencies(CUgraph handle, const CUgraphNode *from, con
     return CUDA_SUCCESS;
 }
 
-CUresult cuGraphRemoveDependencies(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, size_t count)
+CUresult cuGraphRemoveDependencies(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to,
+                                   size_t count)
 {
     CALL(cuGraphRemoveDependencies, NEEDS_INIT);
     return remove_dependencies(graph, from, to, count);

@@ -14,7 +14,7 @@ struct graph_node {
     struct graph_node **dependencies;
     size_t dependency_count;
     CUlaunchAttributeValue attributes[18];
-    void **parameter_pointers; /* what cuGraphKernelNodeGetParams hands out */
+    void **parameter_pointers;       /* what cuGraphKernelNodeGetParams hands out */
     CUevent event;                   /* of an event node */
     struct graph *child;             /* of a child graph node */
     const struct graph_node *origin; /* of a clone: whose copy it is; only the address counts */

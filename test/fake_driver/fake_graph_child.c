@@ -35,7 +35,8 @@ static struct graph_node *node_clone(struct thread *self, struct graph *clone, c
             return NULL;
         copy->child->embedded = true;
     }
-    copy->dependencies = realloc(copy->dependencies, (node->dependency_count + 1) * sizeof(struct graph_node *));
+    copy->dependencies =
+        realloc(copy->dependencies, (node->dependency_count + 1) * sizeof(struct graph_node *));
     return copy->dependencies ? copy : NULL;
 }
 
@@ -92,8 +93,8 @@ CUresult cuGraphNodeFindInClone(CUgraphNode *handle, CUgraphNode original, CUgra
 
 /* ---- child graphs */
 
-CUresult cuGraphAddChildGraphNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
-                                  CUgraph child)
+CUresult cuGraphAddChildGraphNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
+                                  size_t count, CUgraph child)
 {
     CALL(cuGraphAddChildGraphNode, NEEDS_INIT);
     const struct graph *original = object_find(child, OBJECT_GRAPH);
@@ -126,8 +127,8 @@ CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode handle, CUgraph *graph)
 
 /* ---- events */
 
-static CUresult add_event(CUgraphNode *node, CUgraph graph, CUgraphNodeType type, const CUgraphNode *dependencies,
-                          size_t count, CUevent event)
+static CUresult add_event(CUgraphNode *node, CUgraph graph, CUgraphNodeType type,
+                          const CUgraphNode *dependencies, size_t count, CUevent event)
 {
     struct work work = {.kind = WORK_EMPTY};
     CUresult result = CUDA_ERROR_INVALID_VALUE;
@@ -139,15 +140,15 @@ static CUresult add_event(CUgraphNode *node, CUgraph graph, CUgraphNodeType type
     return result;
 }
 
-CUresult cuGraphAddEventRecordNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
-                                   CUevent event)
+CUresult cuGraphAddEventRecordNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
+                                   size_t count, CUevent event)
 {
     CALL(cuGraphAddEventRecordNode, NEEDS_INIT);
     return add_event(node, graph, NODE_RECORD, dependencies, count, event);
 }
 
-CUresult cuGraphAddEventWaitNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
-                                 CUevent event)
+CUresult cuGraphAddEventWaitNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
+                                 size_t count, CUevent event)
 {
     CALL(cuGraphAddEventWaitNode, NEEDS_INIT);
     return add_event(node, graph, NODE_WAIT, dependencies, count, event);

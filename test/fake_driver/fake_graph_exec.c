@@ -269,8 +269,8 @@ static CUresult upload(struct stream *stream, CUgraphExec handle)
 BOTH(cuGraphUpload, upload, (CUgraphExec exec, CUstream handle), (stream, exec))
 
 /*
- * Launches under way keep the body that they began with. change: what the step becomes, with work in it (taken
- * over).
+ * Launches under way keep the body that they began with. change: what the step becomes, with work in it
+ * (taken over).
  */
 static CUresult replace(struct graph_exec *exec, struct graph_step *change)
 {
@@ -307,7 +307,8 @@ static struct graph_step *step_find(CUgraphExec handle, CUgraphNode node)
 }
 
 /* New work, taken over if it could be made. */
-static CUresult change_work(CUgraphExec exec, CUgraphNode node, CUgraphNodeType type, struct work *work, CUresult made)
+static CUresult change_work(CUgraphExec exec, CUgraphNode node, CUgraphNodeType type, struct work *work,
+                            CUresult made)
 {
     const struct graph_step *step = step_find(exec, node);
     struct graph_step change;
@@ -333,8 +334,8 @@ CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode node, cons
     return change_work(exec, node, NODE_COPY, &work, made);
 }
 
-CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *from,
-                                        CUcontext handle)
+CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec exec, CUgraphNode node,
+                                        const CUDA_MEMSET_NODE_PARAMS *from, CUcontext handle)
 {
     CALL(cuGraphExecMemsetNodeSetParams, NEEDS_CONTEXT);
     struct work work;
@@ -361,7 +362,8 @@ CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec exec, CUgraphNode node, 
     if (!graph)
         return CUDA_ERROR_INVALID_VALUE;
     work.graph.body = graph_body_of(graph);
-    return change_work(exec, node, NODE_GRAPH, &work, work.graph.body ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY);
+    return change_work(exec, node, NODE_GRAPH, &work,
+                       work.graph.body ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY);
 }
 
 static CUresult set_event(CUgraphExec exec, CUgraphNode node, CUgraphNodeType type, CUevent event)
@@ -441,7 +443,8 @@ static CUresult update(CUgraphExec handle, CUgraph graph_handle, CUgraphExecUpda
     return CUDA_SUCCESS;
 }
 
-CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode *node, CUgraphExecUpdateResult *outcome)
+CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode *node,
+                           CUgraphExecUpdateResult *outcome)
 {
     CALL(cuGraphExecUpdate, NEEDS_CONTEXT);
     if (node)

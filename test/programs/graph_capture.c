@@ -1,4 +1,5 @@
-/* Captured graphs: those kept, those destroyed after they were instantiated, and those captured all the time. */
+/* Captured graphs: those kept, those destroyed after they were instantiated, and those captured all the time.
+ */
 
 #include "device.h"
 

@@ -1,4 +1,5 @@
-/* Graphs in graphs, and clones: embedded graphs keep their handles, and nodes of a clone are found by the originals. */
+/* Graphs in graphs, and clones: embedded graphs keep their handles, and nodes of a clone are found by the
+ * originals. */
 
 #include "device.h"
 

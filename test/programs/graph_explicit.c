@@ -1,4 +1,5 @@
-/* Graphs built node by node, with holes where nodes were destroyed, keep their handles, and what is made of them works. */
+/* Graphs built node by node, with holes where nodes were destroyed, keep their handles, and what is made of
+ * them works. */
 
 #include "device.h"
 

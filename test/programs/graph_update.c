@@ -1,4 +1,5 @@
-/* What was changed in an executable graph stays: parameters, disabled nodes, updates, before a suspend and after it. */
+/* What was changed in an executable graph stays: parameters, disabled nodes, updates, before a suspend and
+ * after it. */
 
 #include "device.h"
 
