@@ -370,7 +370,6 @@ void graph_description_put(struct graph_description *description)
         graph_node_clear(&description->nodes[i]);
     free(description->nodes);
     free(description->edges);
-    free(description->objects);
     free(description);
 }
 

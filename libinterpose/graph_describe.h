@@ -48,12 +48,6 @@ struct graph_edge {
     CUgraphEdgeData data;
 };
 
-/* References of a graph to a user object. */
-struct graph_user_object {
-    CUuserObject object;
-    unsigned count;
-};
-
 struct graph_description {
     unsigned refs;
     CUgraph graph;
@@ -62,8 +56,6 @@ struct graph_description {
     size_t node_count;
     struct graph_edge *edges;
     size_t edge_count;
-    struct graph_user_object *objects;
-    size_t object_count;
     char reason[160]; /* why it can't be saved, without its subject: "has a memory node"; empty: it can */
 };
 

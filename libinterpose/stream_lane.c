@@ -9,8 +9,8 @@
 #define LOOK_AT 16
 
 /*
- * The handle of the per-thread default stream is the same in all threads. Threads are numbered, since what the system
- * tells apart (ids, stacks) is used again for a new thread.
+ * The handle of the per-thread default stream is the same in all threads. Threads are numbered, since what
+ * the system tells apart (ids, stacks) is used again for a new thread.
  */
 static uint64_t thread_number(void)
 {
@@ -35,7 +35,8 @@ static unsigned class_of(uint64_t backing)
     uint64_t units = backing / DEVICE_MEMORY_ALIGNMENT;
     unsigned magnitude = 63 - (unsigned)__builtin_clzll(units);
 
-    return magnitude * 4 + (unsigned)(magnitude >= 2 ? units >> (magnitude - 2) & 3 : units << (2 - magnitude) & 3);
+    return magnitude * 4 +
+           (unsigned)(magnitude >= 2 ? units >> (magnitude - 2) & 3 : units << (2 - magnitude) & 3);
 }
 
 /* ---- lanes */
@@ -165,7 +166,8 @@ struct stream_block *lane_take(struct lane *lane, uint64_t backing, CUcontext co
 
             if (looked++ == LOOK_AT)
                 return NULL;
-            if (block->backing < backing || block->backing - backing > backing / 4 || block->context != context)
+            if (block->backing < backing || block->backing - backing > backing / 4 ||
+                block->context != context)
                 continue;
             lane_remove(block);
             return block;

@@ -1,7 +1,7 @@
 #ifndef CUDACKPT_STREAM_LANE_H
 #define CUDACKPT_STREAM_LANE_H
 /*
- * Lanes: the freed blocks of one pool that were freed in one stream, for stream_memory.c. Its lock is held in all
+ * Lanes: the freed blocks of one pool that were freed in one stream. stream_memory_lock is held in all
  * functions but lane_mark.
  */
 
@@ -62,8 +62,8 @@ struct lane *lane_find(struct stream_pool *pool, CUcontext context, CUstream str
 struct lane *lane_get(struct stream_pool *pool, CUcontext context, CUstream stream);
 void lane_leave(struct lane *lane);
 /*
- * Marks the end of the stream's work so far. The event must not go back in the stream when two threads free in it at the
- * same time. The lock is not held: the driver waits when a stream's queue is full.
+ * Marks the end of the stream's work so far. The event must not go back in the stream when two threads free
+ * in it at the same time. The lock is not held: the driver waits when a stream's queue is full.
  */
 CUresult lane_mark(struct lane *lane, CUstream stream);
 void lane_add(struct lane *lane, struct stream_block *block);
