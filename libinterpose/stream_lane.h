@@ -15,7 +15,7 @@
 #define LANE_CLASSES 128
 
 struct stream_pool {
-    struct list node; /* in stream_memory.c's list */
+    struct list node; /* in stream_pools */
     CUmemoryPool handle;
     CUdevice device;
     uint64_t max_size, threshold;

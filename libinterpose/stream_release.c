@@ -31,7 +31,7 @@ static void take_from_lane(struct stream_block *block)
     __atomic_fetch_sub(&stream_free_blocks, 1, __ATOMIC_RELAXED);
 }
 
-void stream_block_chain(struct stream_block *block, struct stream_block **chain)
+static void block_chain(struct stream_block *block, struct stream_block **chain)
 {
     take_from_lane(block);
     stream_block_remove(block);
@@ -46,7 +46,7 @@ static void chain_lane(struct lane *lane, struct stream_pool *pool, uint64_t kee
     list_each (node, &lane->ages) {
         if (pool->reserved <= keep)
             break;
-        stream_block_chain(container_of(node, struct stream_block, age_node), chain);
+        block_chain(container_of(node, struct stream_block, age_node), chain);
     }
 }
 
@@ -175,7 +175,7 @@ static void empty_lane(struct lane *lane, CUcontext context, struct stream_block
         if (!waited)
             driver.cuEventSynchronize(lane->event);
         waited = true;
-        stream_block_chain(block, chain);
+        block_chain(block, chain);
     }
 }
 
