@@ -56,6 +56,7 @@ static CUresult op_reserve(uint64_t address, uint64_t size)
         return journal_discard(result);
     range = journal_record_new(&range_kind, sizeof *range);
     if (range) {
+        range->record.context = NULL; /* address space belongs to none, and outlives the one that is current */
         range->address = address;
         range->size = size;
     }
