@@ -57,8 +57,8 @@ BENCHES  := $(patsubst test/bench/%.c,$(BUILD)/bench/%,$(wildcard test/bench/*.c
 DEMO     := $(BUILD)/demo/counter_server
 NVCC     := $(firstword $(wildcard $(CUDA_HOME)/bin/nvcc /usr/local/cuda/bin/nvcc))
 
-.PHONY: all help setup install uninstall clean fake programs check-build check test check-san check-api check-gpu \
-        lint bench demo FORCE
+.PHONY: all help setup install uninstall clean fake programs check-build check test check-san check-api check-criu \
+        check-gpu lint bench demo FORCE
 all: $(LIB) $(CTL)
 
 # After a setup in the same call nothing may begin before it has ended.
@@ -74,6 +74,8 @@ $(BUILD)/flags: FORCE
 	$(call stamp,$(CC) $(ALL_CFLAGS) $(LDFLAGS) $(STATIC_LIBS))
 $(BUILD)/flags-plain: FORCE
 	$(call stamp,$(CC) $(PLAIN_CFLAGS) $(LDFLAGS))
+$(BUILD)/flags-libdir: FORCE
+	$(call stamp,$(libdir))
 # A source that is gone is gone from what is linked, too.
 $(BUILD)/sources: FORCE
 	$(call stamp,$(SHARED_OBJ) $(LIB_OBJ) $(CTL_OBJ) $(FAKE_OBJ))
@@ -82,6 +84,10 @@ compile = $(Q)mkdir -p $(@D) && $(CC) $(1) -MMD -MP -c $< -o $@
 $(BUILD)/obj/%.c.o: %.c $(BUILD)/flags
 	$(call say,CC,$<)
 	$(call compile,$(ALL_CFLAGS))
+# `cuda-checkpoint --launch-job` looks for the library there.
+$(CTL_OBJ): $(BUILD)/obj/%.c.o: %.c $(BUILD)/flags $(BUILD)/flags-libdir
+	$(call say,CC,$<)
+	$(call compile,$(ALL_CFLAGS) -DCUDACKPT_LIBDIR='"$(libdir)"')
 # A sanitizer's runtime calls our dlsym before it is ready itself: what answers then stays plain.
 EARLY_OBJ := $(call objects,libinterpose/symbol_lookup.c libinterpose/lifecycle.c)
 $(EARLY_OBJ): $(BUILD)/obj/%.c.o: %.c $(BUILD)/flags
@@ -206,6 +212,9 @@ check-san:
 check-api:
 	$(Q)CC='$(CC)' test/api/check_api.sh "$${CUDA_HOME:-/usr/local/cuda}" $(BUILD)/api || [ $$? = 77 ]
 
+check-criu: check-build
+	$(Q)BUILD='$(BUILD)' CC='$(CC)' test/check_criu || [ $$? = 77 ]
+
 check-gpu: check-build $(BENCHES) $(DEMO) $(if $(NVCC),$(BUILD)/programs/runtime_static $(BUILD)/programs/runtime_shared)
 	$(Q)BUILD='$(BUILD)' test/run_all --gpu
 
@@ -258,6 +267,7 @@ make check           all tests that need no GPU; `make test` is the same
 make check-san       unit tests, fuzzers and programs with the address and undefined-behaviour sanitizers, the
                      gate and the copies with the thread sanitizer
 make check-api       compares our declarations with the headers of a toolkit in CUDA_HOME (/usr/local/cuda)
+make check-criu      CRIU, and cuda-checkpoint's command line, on the fake driver (as root, with CRIU 4)
 make check-gpu       the programs, the demo and the benchmarks on an NVIDIA GPU
 make lint            static checks of sources and scripts
 make bench           benchmarks, on a GPU if there is one, else on the fake driver

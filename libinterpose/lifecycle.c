@@ -214,8 +214,9 @@ static void exit_while_suspended(void)
 {
     if (!gate_is_closed())
         return;
+    /* Only this thread passes; the others wait on and end with the process, as they would inside of a driver call. */
     driver_api_disable(CUDA_ERROR_DEINITIALIZED);
-    gate_open(false);
+    gate_pass_begin();
 }
 
 /* The handler registered last runs first, so it must come after all that the program registered. */

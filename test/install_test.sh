@@ -23,11 +23,14 @@ make_here() {
 # The build that is tested, whatever flags it was made with: its targets are old enough to be installed as they are.
 make_here install -o "$build/libcudackpt.so" -o "$build/cudackpt-ctl"
 installed=$(cd "$root" && find . -type f -o -type l | sort)
-expected='./opt/ckpt/bin/cudackpt-ctl
-./opt/ckpt/lib64/libcudackpt.so
-./opt/ckpt/lib64/pkgconfig/cudackpt.pc
-./opt/ckpt/share/man/man1/cudackpt-ctl.1
-./opt/ckpt/share/man/man7/libcudackpt.7'
+expected=$(
+    echo ./opt/ckpt/bin/cudackpt-ctl
+    echo ./opt/ckpt/lib64/libcudackpt.so
+    echo ./opt/ckpt/lib64/pkgconfig/cudackpt.pc
+    for page in docs/man/*; do
+        echo "./opt/ckpt/share/man/man${page##*.}/${page##*/}"
+    done | sort
+)
 [[ $installed == "$expected" ]] || fail "installed is: $installed"
 
 library=$root/opt/ckpt/lib64/libcudackpt.so
