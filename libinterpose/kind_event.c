@@ -229,7 +229,8 @@ static int save_context(CUcontext context, void *arg, struct error *err)
         return -1;
     }
     journal_each(&event_kind, collect, &list);
-    qsort(list.events, list.count, sizeof *list.events, later_first);
+    if (list.count > 0)
+        qsort(list.events, list.count, sizeof *list.events, later_first);
     before = list.anchor;
     ms = list.anchor_ms;
     for (size_t i = 0; i < list.count; i++) {
